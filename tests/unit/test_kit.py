@@ -92,25 +92,3 @@ def test_what_waits_has_the_patience_of_the_kit() -> None:
 
     assert {name: found for name, found in limits.items() if found and name not in _LIMITED} == {}
     assert [name for name in _LIMITED if not limits.get(name)] == [], "exceptions that nothing needs"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "asyncio.timeout(30)",
-        "await asyncio.wait_for(task, 20.0)",
-        "process.wait(60)",
-        "thread.join(timeout=60)",
-        "wait_until(found, 'it', 100)",
-        "await until(found, deadline=300)",
-        "subprocess.run(command, timeout=60)",
-        "kubectl('wait', '--timeout=60s')",
-    ],
-)
-def test_a_limit_of_its_own_is_found(line: str) -> None:
-    assert len([*_limits(line.replace("await ", ""))]) == 1
-
-
-@pytest.mark.parametrize("line", ["asyncio.timeout(patience())", "asyncio.timeout(0.3)", "wait_until(found, 'it')"])
-def test_the_patience_of_the_kit_and_moments_are_no_limits(line: str) -> None:
-    assert [*_limits(line)] == []

@@ -9,7 +9,6 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
-from cryptography.x509.oid import NameOID
 
 from runner.base.pki import Authority, KeyPair, signing_key
 
@@ -53,11 +52,6 @@ def test_a_server_and_a_client_of_one_authority_trust_each_other(authority: Auth
     assert peers == [((("organizationName", "system:masters"),), (("commonName", "admin"),))]
 
 
-def test_a_user_without_group_has_none(authority: Authority) -> None:
-    certificate = x509.load_pem_x509_certificate(authority.issue("system:kube-scheduler").certificate)
-    assert [part.value for part in certificate.subject] == ["system:kube-scheduler"]
-
-
 def test_two_clusters_share_no_authority() -> None:
     first, second = Authority.create("a"), Authority.create("a")
     assert first.pair.certificate != second.pair.certificate
@@ -65,11 +59,6 @@ def test_two_clusters_share_no_authority() -> None:
     certificate.verify_directly_issued_by(first.certificate)
     with pytest.raises(InvalidSignature):
         certificate.verify_directly_issued_by(second.certificate)
-
-
-def test_an_authority_contains_the_name_of_its_cluster(authority: Authority) -> None:
-    (name,) = authority.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    assert name.value == "test"
 
 
 def test_the_signing_keys_belong_together() -> None:

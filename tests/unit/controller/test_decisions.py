@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
 from runner.core.reconcile import decisions
-from runner.core.reconcile.decisions import Decision, Done, RequeueAfter, Retry, RetryTerms, Terminal
+from runner.core.reconcile.decisions import Decision, Done, RequeueAfter, Result, Retry, RetryTerms, Terminal
 from runner.core.watches import policy
 from runner.core.watches.policy import FinalizerLimit, RetryPolicy
 from runner.values.backoff import Backoff
@@ -23,138 +24,114 @@ RECAP = HostRecap("web", 0, 0, 0, 1)
 BAD = replace(GOOD, outcome=Outcome.FAILED, failures=(TaskFailure("a", "no", ""),))
 
 
-def _decide(result: RunResult, terms: RetryTerms = TERMS, failed_runs: int = 0) -> Decision:
-    return decisions.after_run(result, terms, failed_runs=failed_runs)
+FINAL = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
+LOST = replace(BAD, failures=(TaskFailure("a", "no", "", host="web", unreachable=True),), hosts=(RECAP,))
+WAITS = replace(GOOD, requeue_after=30.0, unfinished=True)
+RETRIED, UNCOUNTED = Retry(BACKOFF, ran=True), Retry(BACKOFF, ran=False)
 
 
-def test_after_a_success_the_periodic_run_comes_in_its_time() -> None:
-    assert _decide(GOOD) == Decision(Done(100.0))
+def _attempts(most: int, cap: float = BACKOFF.cap) -> RetryTerms:
+    return replace(TERMS, retry=RetryPolicy(replace(BACKOFF, cap=cap), attempts=most))
 
 
-def test_without_a_period_nothing_comes_after_a_success() -> None:
-    assert _decide(GOOD, replace(TERMS, resync_after=None)) == Decision(Done(None))
+def _finalizing(limit: FinalizerLimit | None = None, **different: Any) -> RetryTerms:
+    """Terms of a finalizer, to which the attempts of ordinary runs do not apply."""
+    return replace(_attempts(1), finalizing=True, limit=limit, **different)
 
 
-def test_a_requeue_requested_by_the_role_is_scheduled() -> None:
-    assert _decide(replace(GOOD, requeue_after=30.0)) == Decision(RequeueAfter(30.0))
+def _limit(attempts: int, time: float | None = None, *, release: bool = False) -> FinalizerLimit:
+    return FinalizerLimit(attempts, time, release=release)
 
 
-def test_a_finalizer_whose_own_role_requests_another_run_is_not_done() -> None:
-    terms, waits = replace(TERMS, finalizing=True), replace(GOOD, requeue_after=30.0, unfinished=True)
-    own = replace(terms, has_own_finalizer=True)
-    assert _decide(waits, own) == Decision(RequeueAfter(30.0))
-    released = Decision(Done(None), release=True)
-    assert _decide(replace(waits, unfinished=False), own) == released, "with `done: true`"
-    assert _decide(waits, terms) == released, "the role of the watch can request its next run each time"
-    late = _decide(waits, replace(own, limit=FinalizerLimit(0, 60.0, release=True), deleted_for=61.0))
-    assert late.release, "the limit counts"
+OWN: dict[str, Any] = {"has_own_finalizer": True}
+DYING = replace(TERMS, terminating=True)
+CASES: dict[str, tuple[RunResult, RetryTerms, int, Result, bool, str]] = {
+    "a success": (GOOD, TERMS, 0, Done(100.0), False, ""),
+    "a success without a period": (GOOD, replace(TERMS, resync_after=None), 0, Done(None), False, ""),
+    "a requeue that the role requests": (replace(GOOD, requeue_after=30.0), TERMS, 0, RequeueAfter(30.0), False, ""),
+    "a run that was ended": (replace(BAD, outcome=Outcome.CANCELED), _attempts(1), 0, UNCOUNTED, False, ""),
+    "a failure before the last attempt": (BAD, _attempts(3), 1, RETRIED, False, ""),
+    "the last attempt": (
+        *(BAD, _attempts(3), 2, Terminal(), False),
+        "3 runs failed in a row: the operator does not run the object again until the object changes.",
+    ),
+    "a terminal failure": (FINAL, TERMS, 0, Terminal(), False, "terminal failure"),
+    "hosts that were not reached": (
+        *(LOST, _attempts(1, cap=1800.0), 9, Retry(replace(BACKOFF, cap=300.0), ran=False), False, ""),
+    ),
+    "hosts that were not reached, and a short cap": (LOST, _attempts(1), 0, UNCOUNTED, False, ""),
+    "hosts that a finalizer did not reach": (LOST, _finalizing(_limit(1, release=True)), 0, Done(None), True, "limit"),
+    "a finalizer": (GOOD, _finalizing(), 0, Done(None), True, ""),
+    "an own finalizer that requests another run": (WAITS, _finalizing(**OWN), 0, RequeueAfter(30.0), False, ""),
+    "an own finalizer that is done": (
+        replace(WAITS, unfinished=False),
+        _finalizing(**OWN),
+        0,
+        Done(None),
+        True,
+        "",
+    ),
+    "the role of the watch as finalizer": (WAITS, _finalizing(), 0, Done(None), True, ""),
+    "an own finalizer at its limit": (
+        *(WAITS, _finalizing(_limit(0, 60.0, release=True), deleted_for=61.0, **OWN), 0, Done(None), True, "limit"),
+    ),
+    "a finalizer without a limit": (BAD, _finalizing(), 50, RETRIED, False, ""),
+    "a finalizer within its attempts": (BAD, _finalizing(_limit(2), deleted_for=1e6), 0, RETRIED, False, ""),
+    "a finalizer at its attempts": (BAD, _finalizing(_limit(2)), 1, Terminal(), False, "limit"),
+    "a finalizer within its time": (BAD, _finalizing(_limit(0, 60), deleted_for=59), 50, RETRIED, False, ""),
+    "a finalizer at its time": (BAD, _finalizing(_limit(0, 60), deleted_for=60), 0, Terminal(), False, "limit"),
+    "a finalizer that is released": (
+        *(BAD, _finalizing(_limit(1, release=True)), 0, Done(None), True),
+        "Finalizer removed before it succeeded: 1 run of the finalizer failed in a row, the limit.",
+    ),
+    "a terminal failure of a finalizer": (FINAL, _finalizing(), 0, RETRIED, False, ""),
+    "a terminal failure of a finalizer within its limit": (FINAL, _finalizing(_limit(2)), 0, RETRIED, False, ""),
+    "a failure in a namespace that is being deleted": (BAD, DYING, 0, Terminal(), False, "namespace is being deleted"),
+    "a success in a namespace that is being deleted": (GOOD, DYING, 0, Done(100.0), False, ""),
+    "a finalizer in a namespace that is being deleted": (
+        *(BAD, _finalizing(terminating=True), 0, RETRIED, False, "finalizer.limit"),
+    ),
+    "a finalizer at its limit in a namespace that is being deleted": (
+        *(BAD, _finalizing(_limit(2, release=True), terminating=True), 1, Done(None), True, "finalizer"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("ended", "terms", "failed", "result", "release", "advice"), CASES.values(), ids=CASES)
+def test_what_follows_a_run(
+    ended: RunResult, terms: RetryTerms, failed: int, result: Result, *, release: bool, advice: str
+) -> None:
+    decision = decisions.after_run(ended, terms, failed_runs=failed)
+    assert (decision.result, decision.release) == (result, release)
+    assert advice in " ".join(decision.advice)
+    assert bool(decision.advice) == bool(advice)
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.TIMED_OUT, Outcome.DIED, Outcome.NOT_STARTED])
 def test_a_failed_run_is_retried_with_backoff(outcome: Outcome) -> None:
-    assert _decide(replace(BAD, outcome=outcome), failed_runs=1000) == Decision(Retry(BACKOFF, ran=True))
+    assert decisions.after_run(replace(BAD, outcome=outcome), TERMS, failed_runs=1000) == Decision(RETRIED)
 
 
-def test_a_run_that_was_ended_counts_as_no_failure() -> None:
-    terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=1))
-    assert _decide(replace(BAD, outcome=Outcome.CANCELED), terms) == Decision(Retry(BACKOFF, ran=False))
-
-
-def test_the_last_failed_attempt_is_terminal_and_has_advice() -> None:
-    terms = replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=3))
-    assert _decide(BAD, terms, failed_runs=1).result == Retry(BACKOFF, ran=True)
-    last = _decide(BAD, terms, failed_runs=2)
-    assert last.result == Terminal()
-    assert last.advice == (
-        "3 runs failed in a row: the operator does not run the object again until the object changes.",
-    )
-
-
-def test_a_run_that_could_not_reach_hosts_does_not_count_as_an_attempt() -> None:
-    lost = replace(BAD, failures=(TaskFailure("a", "no", "", host="web", unreachable=True),), hosts=(RECAP,))
-    terms = replace(TERMS, retry=RetryPolicy(replace(BACKOFF, cap=1800.0), attempts=1))
-    assert _decide(lost, terms, failed_runs=9).result == Retry(replace(BACKOFF, cap=300.0), ran=False)
-    short = replace(TERMS, retry=RetryPolicy(replace(BACKOFF, cap=60.0), attempts=1))
-    assert _decide(lost, short).result == Retry(replace(BACKOFF, cap=60.0), ran=False)
-    limited = replace(TERMS, finalizing=True, limit=FinalizerLimit(1, None, release=True))
-    assert _decide(lost, limited).release
-
-
-def test_a_terminal_failure_is_not_retried() -> None:
-    final = replace(BAD, failures=(TaskFailure("a", "no", ""), TaskFailure("b", "never", "", terminal=True)))
-    assert _decide(final).result == Terminal()
-    assert "terminal failure" in _decide(final).advice[0]
-
-
-FINAL = replace(BAD, failures=(TaskFailure("a", "never", "", terminal=True),))
-
-
-@pytest.mark.parametrize(
-    ("result", "terms"),
-    [
-        (FINAL, TERMS),
-        (BAD, replace(TERMS, retry=RetryPolicy(BACKOFF, attempts=1))),
-        (BAD, replace(TERMS, finalizing=True, limit=FinalizerLimit(1, None, release=False))),
-    ],
-)
+@pytest.mark.parametrize(("result", "terms"), [(FINAL, TERMS), (BAD, _attempts(1)), (BAD, _finalizing(_limit(1)))])
 def test_the_advice_after_a_terminal_failure_names_the_next_change_that_counts(
     result: RunResult, terms: RetryTerms
 ) -> None:
-    (alone,) = _decide(result, terms).advice
-    (beside,) = _decide(result, replace(terms, next_change="the object, or a Secret, changes")).advice
+    (alone,) = decisions.after_run(result, terms, failed_runs=0).advice
+    terms = replace(terms, next_change="the object, or a Secret, changes")
+    (beside,) = decisions.after_run(result, terms, failed_runs=0).advice
     assert alone.endswith("again until the object changes.")
     assert beside.endswith("again until the object, or a Secret, changes.")
 
 
-class TestFinalizers:
-    TERMS = replace(TERMS, finalizing=True, retry=RetryPolicy(BACKOFF, attempts=1))
+EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
 
-    def test_a_successful_finalizer_is_removed(self) -> None:
-        assert _decide(GOOD, self.TERMS) == Decision(Done(None), release=True)
 
-    def test_the_attempts_of_ordinary_runs_do_not_limit_a_finalizer(self) -> None:
-        assert _decide(BAD, self.TERMS, failed_runs=50) == Decision(Retry(BACKOFF, ran=True))
-
-    @pytest.mark.parametrize(
-        ("limit", "failed", "since", "reached"),
-        [
-            (FinalizerLimit(2, None, release=False), 0, 1e6, False),
-            (FinalizerLimit(2, None, release=False), 1, 0, True),
-            (FinalizerLimit(0, 60, release=False), 50, 59, False),
-            (FinalizerLimit(0, 60, release=False), 0, 60, True),
-        ],
+@pytest.mark.parametrize("reason", REASONS)
+def test_only_a_change_or_a_deletion_supersedes_a_run_if_the_watch_enables_it(reason: RunReason) -> None:
+    assert bool(decisions.superseded(EAGER, reason, terminating=False)) is (
+        reason in {reasons.CHANGED, reasons.DELETED}
     )
-    def test_a_finalizer_is_retried_until_its_limit(
-        self, limit: FinalizerLimit, failed: int, since: float, *, reached: bool
-    ) -> None:
-        decision = _decide(BAD, replace(self.TERMS, limit=limit, deleted_for=since), failed_runs=failed)
-        assert isinstance(decision.result, Terminal) is reached
-        assert not decision.release
-
-    def test_at_its_limit_the_finalizer_is_removed_if_the_watch_requests_it(self) -> None:
-        decision = _decide(BAD, replace(self.TERMS, limit=FinalizerLimit(1, None, release=True)))
-        assert (decision.result, decision.release) == (Done(None), True)
-        assert decision.advice == (
-            "Finalizer removed before it succeeded: 1 run of the finalizer failed in a row, the limit.",
-        )
-
-    @pytest.mark.parametrize("limit", [None, FinalizerLimit(2, None, release=False)])
-    def test_a_terminal_failure_of_a_finalizer_is_handled_like_any_other_failure(
-        self, limit: FinalizerLimit | None
-    ) -> None:
-        final = replace(BAD, failures=(TaskFailure("a", "no", "", terminal=True),))
-        assert _decide(final, replace(self.TERMS, limit=limit)).result == Retry(BACKOFF, ran=True)
-
-
-class TestSuperseded:
-    EAGER = replace(policy.DEFAULT, change_cancels=True, deletion_cancels=True)
-
-    @pytest.mark.parametrize("reason", REASONS)
-    def test_only_a_change_or_a_deletion_supersedes_a_run_if_the_watch_enables_it(self, reason: RunReason) -> None:
-        assert bool(decisions.superseded(self.EAGER, reason, terminating=False)) is (
-            reason in {reasons.CHANGED, reasons.DELETED}
-        )
-        assert decisions.superseded(policy.DEFAULT, reason, terminating=False) == ""
+    assert decisions.superseded(policy.DEFAULT, reason, terminating=False) == ""
 
 
 def test_an_object_that_can_only_fail_costs_few_runs() -> None:
@@ -166,29 +143,7 @@ def test_an_object_that_can_only_fail_costs_few_runs() -> None:
     assert sum(moment <= 3600 for moment in moments) <= 12
 
 
-class TestNamespaceBeingDeleted:
-    TERMS = replace(TERMS, terminating=True)
-
-    def test_a_run_that_could_create_nothing_is_not_repeated_until_the_deletion_comes(self) -> None:
-        decision = _decide(BAD, self.TERMS)
-        assert decision.result == Terminal()
-        assert "namespace is being deleted" in decision.advice[0]
-
-    def test_a_failed_finalizer_is_retried_with_advice(self) -> None:
-        decision = _decide(BAD, replace(self.TERMS, finalizing=True))
-        assert decision.result == Retry(BACKOFF, ran=True)
-        assert "finalizer.limit" in decision.advice[0]
-
-    def test_a_finalizers_limit_holds(self) -> None:
-        limit = FinalizerLimit(attempts=2, time=None, release=True)
-        decision = _decide(BAD, replace(self.TERMS, finalizing=True, limit=limit), failed_runs=1)
-        assert decision.release
-        assert len(decision.advice) == 2
-
-    def test_a_success_is_one(self) -> None:
-        assert _decide(GOOD, self.TERMS) == Decision(Done(100.0))
-
-    @pytest.mark.parametrize("terminating", [True, False])
-    def test_only_a_deletion_ends_such_a_run(self, *, terminating: bool) -> None:
-        assert bool(decisions.superseded(policy.DEFAULT, reasons.DELETED, terminating=terminating)) is terminating
-        assert not decisions.superseded(policy.DEFAULT, reasons.CHANGED, terminating=terminating)
+@pytest.mark.parametrize("terminating", [True, False])
+def test_only_a_deletion_ends_a_run_in_a_namespace_that_is_being_deleted(*, terminating: bool) -> None:
+    assert bool(decisions.superseded(policy.DEFAULT, reasons.DELETED, terminating=terminating)) is terminating
+    assert not decisions.superseded(policy.DEFAULT, reasons.CHANGED, terminating=terminating)

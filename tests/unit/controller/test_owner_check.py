@@ -119,13 +119,6 @@ async def test_a_kind_that_is_not_served_makes_no_object_deleted(cluster: Cluste
     assert await check.during_run(RESOURCE, ObjectRef(THINGS, KEY, "old")) is EXISTS
 
 
-async def test_a_finalizer_runs_only_for_an_object_that_exists(cluster: Cluster, check: OwnerCheck) -> None:
-    cluster.stored = _thing("new")
-    assert await check.before_run(_attempt(reasons.DELETED, finalizing=True)) is REPLACED
-    cluster.stored = None
-    assert await check.before_run(_attempt(reasons.DELETED, finalizing=True)) is GONE
-
-
 async def test_a_read_that_did_not_find_an_object_is_repeated_until_the_watch_tells(
     cluster: Cluster, check: OwnerCheck
 ) -> None:

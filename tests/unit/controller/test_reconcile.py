@@ -268,16 +268,6 @@ async def test_a_skipped_run_reports_why() -> None:
     assert bed.server.condition("Running")["reason"] == "Paused"
 
 
-@pytest.mark.virtual_time
-async def test_a_run_has_one_event_and_one_metric() -> None:
-    bed = Bed(watch_value())
-    bed.server.create()
-    await bed.work(5)
-    assert bed.reasons() == ["RunStarted", "RunSucceeded"]
-    labels = {"GVK": str(bed.scope.watch.gvk), "result": "succeeded"}
-    assert bed.scope.metrics.registry.get_sample_value("ansible_operator_reconcile_result", labels) == 1
-
-
 class Slow(Hooks):
     """A feature that needs a while to remove what it keeps of a former object."""
 

@@ -17,7 +17,6 @@ from runner.values.errors import (
     KindNotFoundError,
     NotFoundError,
     ServerError,
-    ThrottledError,
 )
 from runner.values.objects import ObjectKey
 from tests.kit.watch_values import watch_value
@@ -98,29 +97,6 @@ async def test_a_lost_answer_to_the_removal_of_the_finalizer_repeats_no_run() ->
     assert bed.reasons() == ["FinalizerStarted", "FinalizerSucceeded"]
 
 
-@pytest.mark.parametrize(
-    "error",
-    [ApiUnavailableError("away"), ServerError("down", status=500), ThrottledError("busy", status=429)],
-    ids=lambda error: type(error).__name__,
-)
-@pytest.mark.virtual_time
-async def test_an_outage_during_the_removal_of_the_finalizer_holds_no_worker(error: Exception) -> None:
-    bed = Bed(_finalized())
-    bed.server.create(finalizers=[FINALIZER], **DELETED)
-    _refuse(bed, error)
-    working = asyncio.create_task(bed.work(600))
-    await asyncio.sleep(30)
-    bed.server.create("neighbour", finalizers=[FINALIZER])
-    await asyncio.sleep(5)
-    assert bed.server.condition("Successful", "neighbour")["status"] == "True"
-    assert not bed.server.condition("RequestRefused")
-    _accept(bed)
-    await asyncio.sleep(70)
-    assert KEY not in bed.server.stored
-    assert len(bed.engine.runs) == 2
-    working.cancel()
-
-
 @pytest.mark.virtual_time
 async def test_a_conflict_at_the_removal_of_the_finalizer_reads_the_object_again() -> None:
     bed = Bed(_finalized())
@@ -199,18 +175,6 @@ async def test_an_annotation_that_is_corrected_while_the_error_is_reported_runs_
     assert bed.server.condition("Successful")["status"] == "True"
 
 
-@pytest.mark.virtual_time
-async def test_no_run_begins_while_the_status_cannot_be_written() -> None:
-    bed = Bed(watch_value())
-    _refuse(bed, ServerError("down", status=503), "status")
-    bed.server.create()
-    await bed.work(30)
-    assert bed.engine.runs == []
-    _accept(bed)
-    await bed.work(70)
-    assert len(bed.engine.runs) == 1
-
-
 @pytest.mark.parametrize("refused", [True, False], ids=["refused", "accepted"])
 @pytest.mark.virtual_time
 async def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(*, refused: bool) -> None:
@@ -225,3 +189,15 @@ async def test_after_a_restart_a_finalizer_that_has_run_does_not_run_again(*, re
     await second.work(30)
     assert second.engine.runs == []
     assert (KEY in second.server.stored) == refused
+
+
+@pytest.mark.virtual_time
+async def test_no_run_begins_while_the_status_cannot_be_written() -> None:
+    bed = Bed(watch_value())
+    _refuse(bed, ServerError("down", status=503), "status")
+    bed.server.create()
+    await bed.work(30)
+    assert bed.engine.runs == []
+    _accept(bed)
+    await bed.work(70)
+    assert len(bed.engine.runs) == 1

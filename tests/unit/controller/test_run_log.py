@@ -91,19 +91,6 @@ def test_a_line_before_each_block_names_its_run_and_task(output_of_a_run: Callab
     assert block.startswith("--------------------------- Ansible Task StdOut ---")
 
 
-def test_without_a_terminal_the_console_line_before_a_block_has_no_colours(
-    output_of_a_run: Callable[[int, log.Format], str],
-) -> None:
-    line = output_of_a_run(logging.INFO, "console").partition("\n")[0]
-    assert "Task output" in line
-    assert "job=run-1" in line
-    assert "\x1b" not in line
-
-
-def test_a_log_of_warnings_alone_has_blocks_alone(output_of_a_run: Callable[[int, log.Format], str]) -> None:
-    assert output_of_a_run(logging.WARNING, "json").startswith("\n----")
-
-
 START = {"event": "playbook_on_task_start", "stdout": "\r\nTASK [Deploy] ***"}
 FAILED = {"event": "runner_on_failed", "stdout": 'fatal: [localhost]: FAILED! => {\n    "msg": "no"\n}'}
 RECAP = {"event": "playbook_on_stats", "stdout": "PLAY RECAP ***"}

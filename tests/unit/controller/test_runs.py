@@ -19,6 +19,7 @@ from runner.core.engine import params
 from runner.core.engine.job import Job
 from runner.core.engine.run_secrets import RunSecrets
 from runner.core.proxy.identity import RunStats
+from runner.core.reconcile import run_access
 from runner.core.reconcile.attempt import (
     RECONCILE_PERIOD,
     RUN_TIMEOUT,
@@ -213,3 +214,17 @@ def test_a_spec_that_is_not_a_map_is_named_in_the_log(spec: Any, kind: str) -> N
         job = _job(watch_value(), {"metadata": {"name": "one", "namespace": "default", "uid": "u"}, "spec": spec})
     assert job.extra_vars["_cache_example_com_memcached_spec"] == {}
     assert [line["type"] for line in logs if "not a map" in line["event"]] == ([kind] if kind else [])
+
+
+def test_runs_do_not_use_the_operators_http_proxy_for_the_api_proxy() -> None:
+    found = run_access.environment({"HTTPS_PROXY": "http://proxy.example.com:3128", "NO_PROXY": ".svc,10.0.0.0/8"})
+    assert found == {"NO_PROXY": ".svc,10.0.0.0/8,127.0.0.1", "no_proxy": ".svc,10.0.0.0/8,127.0.0.1"}
+
+
+def test_without_an_http_proxy_nothing_is_added() -> None:
+    assert run_access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
+
+
+def test_secret_values_of_the_environment_are_found_by_their_names() -> None:
+    environ = {"DB_PASSWORD": "a", "API_TOKEN": "b", "PASSWORD_FILE": "c", "TOKEN_URL": "d", "HOME": "e", "PWD": "f"}
+    assert run_access.secrets_in(environ) == ["a", "b"]

@@ -26,18 +26,6 @@ def write(version: int, generation: int = 1) -> RunWrite:
     return RunWrite(OWNER, "u1", str(version), state(version, generation))
 
 
-def test_a_notification_of_an_owner_without_a_run_is_not_deferred() -> None:
-    assert not DeferredNotifications().defer(OWNER, notification(state(1)))
-
-
-def test_a_notification_is_deferred_until_the_run_ends() -> None:
-    deferred = DeferredNotifications()
-    deferred.began(OWNER)
-    assert deferred.defer(OWNER, notification(state(1)))
-    assert deferred.ended(OWNER) == [notification(state(1))]
-    assert not deferred.defer(OWNER, notification(state(2)))
-
-
 def test_a_notification_is_deferred_until_the_last_of_several_runs_ends() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)

@@ -149,17 +149,6 @@ def test_a_change_of_a_dependent_causes_one_notification_or_none(
     assert history(LedgerScenario()).reported == [reported] * bool(reported)
 
 
-def test_a_changed_spec_causes_a_notification() -> None:
-    (notifications,) = LedgerScenario().seen(deployment(1)).seen(deployment(2, generation=2)).notifications
-    assert (notifications.target, notifications.source.key, notifications.what) == (OWNER, KEY, "changed: spec")
-
-
-def test_a_changed_status_causes_no_notification() -> None:
-    scenario = LedgerScenario().seen(deployment(1)).seen(deployment(2, status={"ready": 1}))
-    assert scenario.reported == []
-    assert scenario.reads == []
-
-
 ROLE = {"manager": "role", "operation": "Update", "time": "2026-01-01T00:00:01Z"}
 EDIT = {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:02Z"}
 SCALE = {"manager": "kubectl", "operation": "Update", "subresource": "scale"}
@@ -182,12 +171,6 @@ def test_a_write_of_the_scale_has_no_time_and_is_not_attributed_to_the_last_writ
     (notifications,) = scenario.seen(deployment(2, generation=2, meta={"managedFields": after})).notifications
     assert notifications.what == f"changed: spec{by}"
     assert notifications.by == by.removeprefix(" (by ").removesuffix(")")
-
-
-def test_a_write_by_a_run_causes_no_notification_of_its_owner() -> None:
-    scenario = LedgerScenario().seen(deployment(1)).wrote(deployment(2, generation=2)).seen(deployment(2, generation=2))
-    assert scenario.reported == []
-    assert scenario.seen(deployment(3, generation=3)).reported == ["changed: spec"]
 
 
 @pytest.mark.parametrize(("listed", "value", "reported"), [(5, "b", ["changed: content"]), (5, "a", []), (1, "a", [])])
@@ -268,12 +251,6 @@ def test_an_object_without_owner_is_not_stored() -> None:
     scenario = LedgerScenario().begins().stray(deployment(1)).ends().stray(deployment(2, generation=2))
     assert scenario.reported == []
     assert not scenario.ledger.concerns(KEY)
-
-
-def test_content_written_by_a_run_is_not_read() -> None:
-    scenario = LedgerScenario().wrote(config_map(1, "a")).seen(config_map(1, "a"))
-    assert scenario.reads == []
-    assert scenario.seen(config_map(2, "b")).read(config_map(2, "b")).reported == ["changed: content"]
 
 
 def test_a_write_whose_answer_has_only_metadata_causes_no_notification_and_the_content_is_read() -> None:

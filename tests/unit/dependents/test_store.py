@@ -43,13 +43,6 @@ async def test_saved_kinds_are_loaded_again(tmp_path: Path) -> None:
     assert await in_folder(tmp_path / "below").load() == kinds
 
 
-async def test_a_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    await in_folder(tmp_path / "below").save({WATCH: frozenset({DEPLOYMENT})})
-    (file,) = (tmp_path / "below").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-
-
 async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_path: Path) -> None:
     await in_folder(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
     await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})

@@ -146,18 +146,6 @@ def test_flags_that_are_named_exist(page: Path) -> None:
     assert [flag for flag in named if flag not in known] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_targets_of_make_exist(page: Path) -> None:
-    makefiles = [ROOT / "Makefile", ROOT / "runner/sdk/scaffold/templates/project/Makefile", ROOT / "config/deploy.mk"]
-    known = {name for file in makefiles for name in re.findall(r"^([a-z-]+):", file.read_text(), re.MULTILINE)}
-    lines = [
-        line for block in blocks("sh") if block.page == str(page.relative_to(ROOT)) for line in block.text.splitlines()
-    ]
-    for line in [*lines, *re.findall(r"`([^`\n]+)`", prose(page))]:
-        for call in re.findall(r"(?:^|[;&|] *)(?:\w+=\S+ )*make((?: [\w=.,:/-]+)+)", re.sub(r"\s#.*", "", line)):
-            assert {word for word in call.split() if "=" not in word} <= known, line
-
-
 # A test does all that this page says, as it stands there.
 DONE = "docs/guide.md"
 
@@ -246,14 +234,6 @@ def test_yaml_without_a_source_is_valid_for_the_operators_parsers(block: Block, 
 def indented_in(text: str, there: str) -> bool:
     """Whether a file holds the text, all of it further to the right by the same."""
     return any(textwrap.indent(text, " " * width) in there for width in (0, 2, 4, 6, 8, 10, 12))
-
-
-def test_the_index_of_decisions_lists_each_decision_by_its_title() -> None:
-    index = (ROOT / "docs/decisions/README.md").read_text()
-    decisions = sorted((ROOT / "docs/decisions").glob("0*.md"))
-    missing = [page.name for page in decisions if f"[{page.read_text().splitlines()[0][2:]}]({page.name})" not in index]
-    assert decisions
-    assert missing == []
 
 
 def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_the_site() -> None:

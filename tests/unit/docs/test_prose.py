@@ -51,9 +51,3 @@ def test_plain_sentences_code_and_comments_are_left_alone(text: str) -> None:
 def test_a_finding_names_the_line_where_its_sentence_begins() -> None:
     text = "# Title\n\nOne.\nTwo is\nfine. Who runs\nis open.\n\n| a | b |\n|---|---|\n| fine | nobody |\n"
     assert findings(text) == [(5, "'Who'"), (10, "'nobody'")]
-
-
-def test_a_sentence_of_more_than_25_words_counts_against_an_allowance_of_its_own() -> None:
-    (found,) = prose.check(prose.Text("a.md", 1, "docs", "word " * 26 + "."), RULES)
-    assert found.part == "long sentences"
-    assert findings("word " * 25 + ".") == []

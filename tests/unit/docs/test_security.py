@@ -43,9 +43,3 @@ def missing(text: str) -> list[str]:
 )
 def test_each_test_that_is_named_exists(block: str) -> None:
     assert missing(block) == []
-
-
-def test_a_test_that_does_not_exist_is_found() -> None:
-    assert missing("`tests/unit/docs/test_security.py` (`test_a_test_that_does_not_exist_is_found`)") == []
-    assert missing("`tests/unit/docs/test_none.py`") == ["tests/unit/docs/test_none.py"]
-    assert missing("`tests/unit/docs/test_security.py` (`test_none`)") == ["test_none"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.base.events.bodies import ApiEvent
+from runner.base.events import bodies
+from runner.base.events.bodies import ApiEvent, name_of
 from runner.base.events.recorder import EventRecorder
 from runner.base.meters import Meters
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
@@ -88,12 +90,6 @@ def test_an_event_of_a_cluster_scoped_object_is_created_in_default() -> None:
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/default/events"]
     assert "namespace" not in kept["regarding"]
     assert kept["related"]["name"] == "mc"
-
-
-def test_they_are_listed_in_the_order_in_which_they_happened() -> None:
-    notes = [f"note {number}" for number in range(20)]
-    kept = Server().run(_recording(*[replace(OCCURRENCE, note=note) for note in notes]))
-    assert [each["note"] for each in kept] == notes
 
 
 @pytest.mark.parametrize("error", [FORBIDDEN, ABSENT], ids=repr)
@@ -221,3 +217,22 @@ def test_a_refusal_in_one_namespace_counts_there_alone_and_is_logged_for_each() 
         server.run(_recording(OCCURRENCE, there))
     warned = [each["event"].partition(",")[0].partition(";")[0] for each in (*logs, *more[:2])]
     assert warned == ["Cannot patch Events", "Cannot write Events", "Cannot write Events"]
+
+
+SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names"""
+EVENT = ApiEvent(
+    ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "a"), "uid"), None, "Normal", "Ran", "Run", "note"
+)
+
+
+@pytest.mark.parametrize("name", ["a", "b" * 253, f"{'c' * 199}-later", f"{'d' * 199}.later", f"{'e' * 197}---later"])
+def test_the_name_of_an_event_is_valid_wherever_the_name_of_its_object_is_cut(name: str) -> None:
+    regarding = replace(EVENT.regarding, key=ObjectKey("ns", name))
+    made = name_of(replace(EVENT, regarding=regarding), 1_700_000_000_000_000_000)
+    assert SUBDOMAIN.fullmatch(made)
+    assert len(made) <= 253
+
+
+def test_control_characters_of_a_note_are_visible() -> None:
+    assert bodies._bounded("\x1b]0;pwn\x07") == "\\x1b]0;pwn\\x07"

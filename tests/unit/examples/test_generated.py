@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runner.core.engine.params import snake_case
 from tests.kit.generated import commands_of, foreign_files, generate, missing_files, missing_lines
 from tests.kit.places import ROOT
 
@@ -71,3 +72,31 @@ def test_removed_moved_and_added_parts_are_named(small: tuple[Path, dict[str, st
     assert missing_lines(tmp_path, texts, ("config/*", "Makefile")) == []
     assert foreign_files(tmp_path, texts, ()) == ["config/b.yaml", "molecule/c/d.yml"]
     assert foreign_files(tmp_path, texts, ("molecule/*",)) == ["config/b.yaml"]
+
+
+CRDS = sorted((*ROOT.glob("config/crd/bases/*.yaml"), *ROOT.glob("examples/*/config/crd/bases/*.yaml")))
+
+
+@pytest.mark.parametrize("file", CRDS, ids=lambda file: str(file.name))
+def test_the_api_server_drops_unknown_fields_of_a_spec(file: Path) -> None:
+    specs = [
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        for version in yaml.safe_load(file.read_text())["spec"]["versions"]
+    ]
+    assert specs
+    for spec in specs:
+        assert spec["properties"]
+        assert not {"x-kubernetes-preserve-unknown-fields", "additionalProperties"} & spec.keys()
+
+
+@pytest.mark.parametrize("file", ["watches.yaml", "watches-playbook.yaml"])
+def test_the_sample_sets_each_variable_of_its_role_that_is_no_field(file: str) -> None:
+    """`vars` override the spec, also where the CRD is an older one."""
+    (crd,) = ROOT.glob("config/crd/bases/*.yaml")
+    (watch,) = yaml.safe_load((ROOT / file).read_text())
+    options = yaml.safe_load((ROOT / "roles/memcached/meta/argument_specs.yml").read_text())["argument_specs"]["main"]
+    for version in yaml.safe_load(crd.read_text())["spec"]["versions"]:
+        fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        set_by_users = {snake_case(name) for name in fields}
+        assert set_by_users.isdisjoint(watch["vars"])
+        assert set_by_users | watch["vars"].keys() | {"ansible_operator_meta"} == options["options"].keys()

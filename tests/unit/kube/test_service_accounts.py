@@ -69,13 +69,6 @@ def test_the_account_of_the_operator_determines_the_prefix(user: str, written: s
     assert service_accounts.candidates(written, "home", user) == names
 
 
-def test_the_account_with_the_prefix_of_the_deployment_is_preferred() -> None:
-    assert resolved(Server({"home/shop-runs", "home/runs"}), "runs") == "home/shop-runs"
-    assert resolved(Server({"home/runs"}), "runs") == "home/runs"
-    assert resolved(Server({"home/shop-runs"}), "shop-runs") == "home/shop-runs"
-    assert resolved(Server({"tools/runs"}), "tools/runs") == "tools/runs"
-
-
 def test_an_account_whose_name_begins_with_the_prefix_of_the_deployment_is_found_with_and_without_it() -> None:
     assert resolved(Server({"home/shop-shop-runs"}), "shop-runs") == "home/shop-shop-runs"
     assert resolved(Server({"home/shop-runs", "home/shop-shop-runs"}), "shop-runs") == "home/shop-runs"

@@ -23,14 +23,6 @@ async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, foll
         assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LIVE, 1)
 
 
-async def test_a_list_by_pages_begins_an_unbroken_period_when_its_watch_opens(api: Api, follow: Follow) -> None:
-    watch = api.stream(0.05, api.event("ADDED", api.widget("b", 8)), "stay")
-    api.on(ALL, api.refuse(422, "Invalid"), api.page(7, api.widget("a", 1)), watch)
-    async with follow() as follower:
-        await follower.reaches("[ +a ] +b")
-        assert follower.watcher.health.unbroken_period == 1
-
-
 async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: Follow) -> None:
     first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))

@@ -103,15 +103,6 @@ async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_obj
     assert [change.key.name for change in follower.changes] == ["a", "b"]
 
 
-async def test_a_watch_ended_by_the_server_continues_at_the_last_version(api: Api, follow: Follow) -> None:
-    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), api.bookmark(9))
-    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 10))), api.stream("stay"))
-    async with follow() as follower:
-        await follower.reaches("[ ] +a +b")
-        await until(lambda: len(api.of(ALL)) == 3)
-    assert [request.query.get("resourceVersion") for request in api.of(ALL)] == [None, "9", "10"]
-
-
 async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api: Api, follow: Follow) -> None:
     a, b = api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))
     c = api.event("ADDED", api.widget("c", 8))
@@ -128,32 +119,6 @@ async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api:
         ("c", True),
         ("b", False),
     ]
-
-
-@pytest.mark.parametrize(
-    ("code", "reason", "message"),
-    [(410, "Expired", ""), (504, "Timeout", "Too large resource version: 9, current: 4")],
-    ids=["an expired version", "a version newer than the server's"],
-)
-async def test_a_refused_version_causes_a_relist_that_repeats_no_object(
-    api: Api, follow: Follow, code: int, reason: str, message: str
-) -> None:
-    listed = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(9, ends_list=True))
-    again = api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(4, ends_list=True), "stay")
-    api.on(ALL, listed, api.refuse(code, reason, message), again)
-    async with follow() as follower:
-        await follower.reaches("[ +a ] [ +a ]")
-        assert follower.watcher.health.state is WatchState.LIVE
-    assert len(follower.changes) == 1
-
-
-@pytest.mark.lengthy
-async def test_missing_bookmarks_cause_a_relist(api: Api, follow: Follow) -> None:
-    """An etcd restored from a backup has lower versions: the server waits, without a word, for ours to come."""
-    back = api.stream(api.event("ADDED", api.widget("a", 4)), api.bookmark(5, ends_list=True), "stay")
-    api.on(ALL, api.stream(api.bookmark(900, ends_list=True)), api.stream("stay"), back)
-    async with follow(idle_limit=1.0) as follower:
-        await follower.passes("[ ] [ +a ]")
 
 
 async def test_a_watch_that_a_busy_event_loop_opens_late_still_times_out(
@@ -267,20 +232,6 @@ async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api,
     assert 3 <= len(api.of(ALL)) <= 10
 
 
-@pytest.mark.lengthy
-async def test_a_kind_that_is_not_served_yet_is_waited_for(api: Api, follow: Follow) -> None:
-    api.on(DISCOVERY, api.refuse(404, "NotFound"))
-    api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
-    async with follow() as follower:
-        await until(lambda: len(api.of(DISCOVERY)) >= 5)
-        assert follower.watcher.health.state is WatchState.WAITING_FOR_KIND
-        assert "CRD" in follower.watcher.health.last_error
-        assert not follower.events
-        api.on(DISCOVERY, api.served())
-        await follower.reaches("[ ]")
-        await until(lambda: follower.watcher.health.state is WatchState.LIVE)
-
-
 async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_listed_again(
     api: Api, follow: Follow
 ) -> None:
@@ -305,16 +256,6 @@ async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_
     assert not replaced.initial
 
 
-async def test_a_kind_missing_for_a_moment_does_not_empty_the_cache(api: Api, follow: Follow) -> None:
-    a = api.event("ADDED", api.widget("a", 1))
-    listed = api.stream(a, api.bookmark(3, ends_list=True))
-    api.on(DISCOVERY, api.served(), api.refuse(404, "NotFound"), api.served())
-    api.on(ALL, listed, api.stream(a, api.bookmark(3, ends_list=True), "stay"))
-    async with follow() as follower:
-        await follower.reaches("[ +a ] [ +a ]")
-    assert len(follower.changes) == 1
-
-
 async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(api: Api, client: Client) -> None:
     api.on(DISCOVERY, api.served(namespaced=False))
     api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), api.bookmark(3, ends_list=True), "stay"))
@@ -326,11 +267,6 @@ async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(a
     assert await names_of_list(made[1]) == ["Requested", "Restarted", "Synced"]
     assert made[1].health.state is WatchState.LIVE
     assert len(api.of(ALL)) == 1
-
-
-def test_no_namespaces_means_all(client: Client) -> None:
-    gvk = GVK("example.com", "v1", "Widget")
-    assert [w.namespace for w in watchers(client, Discovery(client), gvk, [], EVERYTHING, WatchPolicy())] == [""]
 
 
 async def test_a_kind_that_becomes_cluster_scoped_is_listed_again(api: Api, follow: Follow) -> None:

@@ -38,11 +38,6 @@ class Thing:
         return self.found.run().ready["thing"]
 
 
-def test_a_check_that_has_never_passed_fails_at_once() -> None:
-    thing = Thing(problem="connecting: no answer yet")
-    assert thing.at(100) == "connecting: no answer yet"
-
-
 def test_a_check_that_has_passed_fails_after_its_grace_time() -> None:
     thing = Thing()
     assert thing.at(100) is None

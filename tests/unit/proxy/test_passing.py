@@ -36,27 +36,6 @@ async def test_every_answer_passes_with_its_headers(stage: Stage, status: int) -
     assert answer.body == b'{"kind":"Status"}'
 
 
-@pytest.mark.parametrize("status", [299, 420, 499, 599])
-async def test_an_answer_with_an_unknown_status_and_no_reason_passes(stage: Stage, status: int) -> None:
-    stage.api.answers(b"HTTP/1.1 %d \r\nContent-Length: 2\r\n\r\n{}" % status)
-    answer = await stage.get()
-    assert (answer.start, answer.body) == (f"HTTP/1.1 {status} ", b"{}")
-
-
-async def test_packed_content_stays_packed(stage: Stage) -> None:
-    stage.api.answers(stage.reply(b"\x1f\x8b packed", "200 OK", "Content-Encoding: gzip"))
-    answer = await stage.get("/api/v1/pods", "Accept-Encoding: gzip")
-    assert (answer.get("Content-Encoding"), answer.body) == ("gzip", b"\x1f\x8b packed")
-    assert stage.api.seen[0].get("Accept-Encoding") == "gzip"
-
-
-async def test_one_connection_takes_many_calls_on_both_sides(stage: Stage) -> None:
-    wire = await stage.connect()
-    for _ in range(5):
-        assert (await wire.ask(stage.request())).status == 200
-    assert stage.api.connections == 1
-
-
 async def test_pipelined_requests_are_answered_in_order(stage: Stage) -> None:
     async def echo(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(stage.reply(message.target.encode()))
@@ -288,11 +267,6 @@ async def test_an_unreachable_api_server_is_reported_as_a_status_object(stage: S
     assert answer.status == 503
     assert orjson.loads(answer.body)["reason"] == "ServiceUnavailable"
     assert stage.token not in repr(answer)
-
-
-async def test_credentials_that_are_refused_are_read_again(stage: Stage) -> None:
-    stage.api.answers(stage.reply(b"{}", "401 Unauthorized"), stage.reply(b"fine"))
-    assert (await stage.ask("DELETE /api/v1/x")).body == b"fine"
 
 
 @pytest.mark.parametrize("size", [2, 300_000, 4 << 20])

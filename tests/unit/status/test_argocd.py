@@ -17,9 +17,6 @@ from tests.kit.status_world import CANCELED, FAILURE, SUCCESS, TIMEOUT, World
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "status.md"
 HEALTH = "resource.customizations.health."
-FAILED = (
-    'elseif ready ~= nil and ready.status == "False" then\n  hs = { status = "Degraded", message = ready.message }\n'
-)
 
 Judge: TypeAlias = Callable[[Object], tuple[str, str]]
 """Returns status and message for an object."""
@@ -109,13 +106,3 @@ def test_the_health_of_an_object_is_the_result_of_its_generation(
         step(world)
     found = argocd(world.obj)
     assert found == (status, message or found[1])
-
-
-def test_without_the_documented_branch_only_a_terminal_failure_is_shown(snippet: str) -> None:
-    assert FAILED in snippet
-    argocd = judge(snippet.replace(FAILED, ""))
-    world = World()
-    world.end(FAILURE)
-    assert argocd(world.obj) == ("Progressing", "no such image (task 'Deploy', t.yml:3)")
-    world.end(FAILURE, final=True)
-    assert argocd(world.obj)[0] == "Degraded"

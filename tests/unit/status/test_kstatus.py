@@ -48,24 +48,11 @@ def test_a_failure_that_is_tried_again_is_in_progress_and_one_that_is_not_has_fa
     assert world.end(SUCCESS) == "Current"
 
 
-def test_ready_contains_the_message_task_and_place_of_the_failure() -> None:
-    world = World()
-    world.end(FAILURE)
-    ready = find(world.obj["status"]["conditions"], "Ready")
-    assert ready is not None
-    assert ready["message"] == "no such image (task 'Deploy', t.yml:3)"
-
-
 def test_a_long_message_leaves_room_for_the_place_of_its_task() -> None:
     long = RunResult(Outcome.FAILED, None, (TaskFailure("Deploy", "ü" * 9000, "t.yml:3"),), "", None, 1.0)
     said = report.first_failure(long)
     assert said.endswith("ü… (task 'Deploy', t.yml:3)")
     assert len(said.encode()) < 700
-
-
-def test_an_object_that_cannot_be_run_has_failed() -> None:
-    world = World()
-    assert world.write(report.unusable("annotation x: write a duration")) == "Failed"
 
 
 def test_a_run_after_a_restart_keeps_the_object_ready() -> None:

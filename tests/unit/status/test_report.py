@@ -104,13 +104,6 @@ def test_a_first_run_announces_itself_and_nothing_else() -> None:
     }
 
 
-def test_a_run_that_begins_sets_successful_to_false() -> None:
-    done = _write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE))
-    again = _by_type(_write(done, report.run_began(done)))
-    assert again["Running"]["reason"] == "Running"
-    assert again["Successful"]["status"] == "False"
-
-
 def test_a_success_sets_all_three_conditions_with_the_recap() -> None:
     found = _by_type(_write(_object(), report.run_ended(_result(Outcome.SUCCEEDED), NO_MORE)))
     assert found["Running"]["status"] == "True"
@@ -291,12 +284,6 @@ def test_fields_that_the_schema_dropped_are_named() -> None:
     again = without(wanted, frozenset(dropped))
     assert dropped_fields(_object(kept), again, OWN_STATUS) == []
     assert patch(_object(kept), again, OWN_STATUS, NOW) is None
-
-
-@pytest.mark.parametrize("odd", [None, [], "text", {"conditions": "text"}, {"conditions": None}])
-def test_an_invalid_status_is_replaced(odd: Any) -> None:
-    obj = {**_object(), "status": odd}
-    assert patch(obj, report.run_began(obj), OWN_STATUS, NOW) is not None
 
 
 def test_ignored_references_are_named_until_there_are_none() -> None:

@@ -19,10 +19,6 @@ class TestContent:
             f"watches.yaml:4: {MEMCACHED}: role: role and playbook are both set: role is ignored; remove one of them",
         )
 
-    def test_a_playbook_may_have_an_absolute_path(self, load: Load, project: Path) -> None:
-        path = project / "playbooks/site.yml"
-        assert load(f"{KIND}  playbook: {path}\n").watches[0].content == Playbook(path)
-
     def test_a_missing_role_names_every_place_that_was_tried(self, project: Path) -> None:
         (project / "watches.yaml").write_text(f"{KIND}  role: nowhere\n")
         with pytest.raises(ConfigError) as raised:
@@ -90,9 +86,6 @@ class TestContent:
             f"watches.yaml:4: {MEMCACHED}: playbook: 'nowhere.yml' not found; searched {project}/nowhere.yml"
         ]
 
-    def test_neither_role_nor_playbook_is_an_error(self, errors: Errors) -> None:
-        assert errors(KIND) == [f"watches.yaml:1: {MEMCACHED}: no role and no playbook: set one of them"]
-
 
 class TestFinalizer:
     def test_vars_alone_run_the_watchs_own_role(self, one: One) -> None:
@@ -110,44 +103,7 @@ class TestFinalizer:
         assert f"{MEMCACHED}: finalizer.role: role and playbook are both set" in loaded.warnings[0]
 
 
-class TestSelector:
-    def test_labels_and_expressions_become_one_string(self, one: One) -> None:
-        rest = """\
-  selector:
-    matchLabels: {app.kubernetes.io/name: cache, ready: true}
-    matchExpressions:
-      - {key: tier, operator: In, values: [front, back]}
-      - {key: zone, operator: NotIn, values: [a]}
-      - {key: owner, operator: Exists}
-      - {key: paused, operator: DoesNotExist, values: []}
-"""
-        assert one(rest).selector == (
-            "!paused,app.kubernetes.io/name=cache,owner,ready=true,tier in (back,front),zone notin (a)"
-        )
-
-    def test_an_empty_selector_selects_everything(self, one: One) -> None:
-        assert not one("  selector: {}\n").selector
-
-
-class TestFieldSelector:
-    def test_conditions_and_a_name_become_one_string(self, one: One) -> None:
-        assert one("  fieldSelector: spec.mode!=off\n  name: main\n").field_selector == (
-            "metadata.name=main,spec.mode!=off"
-        )
-        assert one("  name: 7\n").field_selector == "metadata.name=7"
-
-    def test_without_both_every_object_is_selected(self, one: One) -> None:
-        assert not one().field_selector
-
-    def test_a_name_may_come_from_the_environment(self, one: One) -> None:
-        assert one("  name: ${TENANT}\n", TENANT="blue").field_selector == "metadata.name=blue"
-
-
 class TestSnakeCaseExcept:
-    def test_paths_are_kept_as_they_are_written(self, one: One) -> None:
-        (path, other) = one("  snakeCaseExcept: [spec.labels, 'spec.pools[*].env']\n").snake_case_except
-        assert (path.text, other.text) == ("spec.labels", "spec.pools[*].env")
-
     def test_snake_case_exceptions_without_conversion_are_a_warning(self, load: Load) -> None:
         rest = "  role: memcached\n  snakeCaseParameters: false\n  snakeCaseExcept: [spec.labels]\n"
         loaded = load(KIND + rest)

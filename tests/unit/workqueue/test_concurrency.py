@@ -89,14 +89,6 @@ async def test_no_background_reason_uses_reserved_workers(reason: RunReason) -> 
     assert kind.most == 4
 
 
-async def test_background_work_of_other_kinds_does_not_keep_a_change_waiting() -> None:
-    dispatcher = Dispatcher(ConcurrencyLimit.of(4))
-    kinds = [Kind(2, dispatcher) for _ in range(6)]
-    for kind in kinds[:5]:
-        kind.present()
-    assert await began_after(kinds, kinds[5], 500.0) == 0
-
-
 async def test_with_one_worker_a_change_waits_only_for_the_active_run() -> None:
     kind = Kind(1, Dispatcher(ConcurrencyLimit.of(2)))
     kind.present()
@@ -115,15 +107,6 @@ async def test_many_objects_of_one_namespace_delay_another_namespace_by_two_runs
     # One more if both are background work: the first of the other namespace is due only after its handicap.
     most = 2 * RUN + (reason.handicap if reason.is_background else 0.0)
     assert await began_after([kind], kind, 101.0, reason, "victim") <= most
-
-
-async def test_many_objects_of_one_namespace_and_kind_do_not_delay_another_kind_in_another_namespace() -> None:
-    dispatcher = Dispatcher(ConcurrencyLimit.of(1))
-    flooded, other = Kind(1, dispatcher), Kind(2, dispatcher)
-    for number in range(60):
-        flooded.add(f"tenant-{number}", reasons.CREATED, "tenant")
-    other.add("first", reasons.CREATED, "other")
-    assert await began_after([flooded, other], other, 1.0, namespace="victim") <= 2 * RUN
 
 
 async def test_changes_without_end_leave_one_start_in_two_to_what_has_waited_out_its_handicap() -> None:
@@ -155,25 +138,6 @@ async def test_the_kinds_do_not_exceed_their_common_limit_and_each_has_at_least_
         assert [kind.queue.active for kind in (busy, *others)] == [4, 1, 1, 1]
         for kind in (busy, *others):
             kind.queue.close()
-
-
-async def test_the_more_urgent_request_of_two_kinds_gets_the_slot() -> None:
-    dispatcher = Dispatcher(ConcurrencyLimit(workers=3, background=3))
-    first, second = Kind(3, dispatcher), Kind(3, dispatcher)
-    async with asyncio.TaskGroup() as group:
-        for kind in (first, second):
-            for _ in range(kind.workers):
-                group.create_task(kind.work())
-        first.add("a", reasons.CREATED)
-        await asyncio.sleep(1)
-        first.add("b", reasons.CREATED)
-        second.add("c", reasons.CREATED)
-        first.add("resync", reasons.RESYNC)
-        second.add("retry", reasons.RETRY)
-        await asyncio.sleep(2 * RUN)
-        first.queue.close()
-        second.queue.close()
-    assert (second.began["retry"], first.began["resync"]) == (RUN, RUN + 1)
 
 
 @pytest.mark.parametrize(("workers", "background"), [(1, 1), (2, 1), (3, 2), (4, 3), (8, 6), (64, 48)])

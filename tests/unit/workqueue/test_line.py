@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from runner.core.queue import reasons
-from runner.core.queue.line import Line, Turns, Waiting
+from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import Line, Precedence, Turns, Waiting
+from runner.core.queue.queue import Offer, choose
 from runner.core.queue.request import Cause
 from runner.values.objects import ObjectKey
 
@@ -24,35 +27,6 @@ def _drain(line: Line, now: float) -> list[ObjectKey]:
     return taken
 
 
-def test_namespaces_with_due_requests_take_turns() -> None:
-    line = Line(Turns())
-    for number in range(60):
-        line.push(ObjectKey("tenant", str(number)), _entry(number))
-    assert line.pop(100.0)[0].namespace == "tenant"
-    line.push(ObjectKey("late", "a"), _entry(99.0))
-    line.push(ObjectKey("late", "b"), _entry(99.0))
-    line.push(ObjectKey("later", "a"), _entry(99.5))
-    order = [key.namespace for key in _drain(line, 100.0)]
-    assert order[:5] == ["late", "later", "tenant", "late", "tenant"]
-    assert Counter(order) == {"tenant": 59, "late": 2, "later": 1}
-
-
-def test_a_namespace_that_was_served_just_now_waits_for_its_turn_when_it_returns() -> None:
-    line = Line(Turns())
-    for namespace in ("a", "b", "c"):
-        line.push(ObjectKey(namespace, "1"), _entry(0.0))
-    assert line.pop(1.0)[0].namespace == "a"
-    line.push(ObjectKey("a", "2"), _entry(0.0))
-    assert [key.namespace for key in _drain(line, 1.0)] == ["b", "c", "a"]
-
-
-def test_requests_that_are_not_due_are_served_by_rank_alone() -> None:
-    line = Line(Turns())
-    for number, namespace in enumerate("aaabbc"):
-        line.push(ObjectKey(namespace, str(number)), _entry(10.0 + number))
-    assert [key.name for key in _drain(line, 0.0)] == ["0", "1", "2", "3", "4", "5"]
-
-
 def test_turns_of_one_kind_count_for_another() -> None:
     turns = Turns()
     one, other = Line(turns), Line(turns)
@@ -64,16 +38,6 @@ def test_turns_of_one_kind_count_for_another() -> None:
     assert first is not None
     assert second is not None
     assert second < first
-
-
-def test_an_empty_line_has_no_first_request() -> None:
-    line = Line(Turns())
-    dead = _entry(0.0)
-    line.push(ObjectKey("a", "1"), dead)
-    dead.is_dead = True
-    assert line.first(1.0) is None
-    with pytest.raises(IndexError):
-        line.pop(1.0)
 
 
 class _Model:
@@ -126,3 +90,44 @@ def test_any_history_follows_the_rule_and_loses_nothing(seed: int) -> None:
         assert (line.first(now) is None) == (not model.waiting)
     rest = _drain(line, now)
     assert sorted(rest) == sorted(model.waiting)
+
+
+CHANGE = Offer(cast("Any", None), Precedence(is_early=False, turn=3, rank=5.0), background=False, is_first=False)
+EARLY_CHANGE = replace(CHANGE, precedence=Precedence(is_early=True, turn=0, rank=20.0))
+RETRY = replace(CHANGE, background=True)
+EARLY_RETRY = replace(EARLY_CHANGE, background=True)
+SOONER = Precedence(is_early=False, turn=2, rank=9.0)
+FREE, RESERVED, FULL = ConcurrencyLimit(4, 3), ConcurrencyLimit(4, 3, 3, 3), ConcurrencyLimit(4, 3, 4, 2)
+AFTER_BACKGROUND = ConcurrencyLimit(4, 3, 1, 1, _after_background=True)
+
+CASES: dict[str, tuple[ConcurrencyLimit, list[Offer], Offer | None]] = {
+    "nothing waits": (FREE, [], None),
+    "the namespace that was served least recently": (
+        FREE,
+        [CHANGE, replace(CHANGE, precedence=SOONER)],
+        replace(CHANGE, precedence=SOONER),
+    ),
+    "due background work before a change": (FREE, [CHANGE, RETRY], RETRY),
+    "but not twice in a row": (AFTER_BACKGROUND, [CHANGE, RETRY], CHANGE),
+    "twice in a row if no change waits": (AFTER_BACKGROUND, [RETRY], RETRY),
+    "a due change before background work that is not due": (FREE, [EARLY_RETRY, CHANGE], CHANGE),
+    "the lower rank if nothing is due": (
+        FREE,
+        [EARLY_RETRY, replace(EARLY_CHANGE, precedence=EARLY_CHANGE.precedence._replace(rank=9.0))],
+        replace(EARLY_CHANGE, precedence=EARLY_CHANGE.precedence._replace(rank=9.0)),
+    ),
+    "a reserved worker only for a change": (RESERVED, [RETRY, EARLY_CHANGE], EARLY_CHANGE),
+    "background work waits for a reserved worker": (RESERVED, [RETRY], None),
+    "all workers are busy": (FULL, [CHANGE, RETRY], None),
+    "a kind without a run starts one nevertheless": (
+        FULL,
+        [CHANGE, replace(RETRY, is_first=True)],
+        replace(RETRY, is_first=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("limit", "offers", "expected"), CASES.values(), ids=CASES)
+def test_the_next_request(limit: ConcurrencyLimit, offers: list[Offer], expected: Offer | None) -> None:
+    for order in (offers, offers[::-1]):
+        assert choose(order, limit) == expected

@@ -39,23 +39,6 @@ async def _drain(queue: WorkQueue) -> list[ObjectKey]:
     return taken
 
 
-async def test_a_change_is_served_before_what_was_present_at_start() -> None:
-    queue = a_queue()
-    queue.add(A, reasons.PRESENT)
-    queue.add(B, reasons.RESYNC)
-    queue.add(C, reasons.CHANGED)
-    assert await _drain(queue) == [C, A, B]
-
-
-async def test_a_request_that_waits_long_overtakes_later_ones() -> None:
-    queue = a_queue()
-    queue.add(A, reasons.RESYNC)
-    await asyncio.sleep(reasons.RESYNC.handicap + 1)
-    queue.add(B, reasons.CHANGED)
-    queue.add(C, reasons.PRESENT)
-    assert await _drain(queue) == [A, B, C]
-
-
 async def test_a_run_for_a_changed_status_goes_behind_one_for_a_changed_spec_and_behind_new_objects() -> None:
     queue = a_queue()
     queue.add(A, reasons.DEPENDENT, ("Deployment x status.readyReplicas changed",), DEPENDENT_STATUS_HANDICAP)
@@ -86,21 +69,6 @@ async def test_a_change_moves_up_what_waits_for_a_background_run_and_takes_its_p
     queue.done(C)
     assert await _drain(queue) == [A, B]
     assert queue.adds == 3
-
-
-async def test_changes_during_a_background_run_cause_exactly_one_run_that_is_not_background() -> None:
-    queue = a_queue(workers=2)
-    for key in (A, B):
-        queue.add(key, reasons.PRESENT)
-    assert (await _take(queue)).key == A
-    for _ in range(3):
-        queue.add(A, reasons.CHANGED)
-    queue.done(A)
-    # B is older, and background work may take this worker; yet the change is served, and is served once.
-    request = await _take(queue)
-    assert (request.key, request.reason) == (A, reasons.CHANGED)
-    queue.done(A)
-    assert await _drain(queue) == [B]
 
 
 async def test_details_are_collected_for_the_most_urgent_reason() -> None:

@@ -25,10 +25,9 @@ import pytest
 
 from runner.core.queue import reasons
 from runner.core.queue.concurrency import ConcurrencyLimit
-from runner.core.queue.line import Waiting
 from runner.core.queue.queue import Dispatcher, Offer, WorkQueue
 from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import Cause, ReconcileRequest
+from runner.core.queue.request import ReconcileRequest
 from runner.values.backoff import Backoff
 from runner.values.objects import ObjectKey
 from tests.kit.reasons import REASONS
@@ -300,74 +299,4 @@ def test_no_key_twice_at_once_none_lost_and_every_wait_bounded(seeds: range) -> 
     assert min(starts.values()) > 250 * len(seeds), starts
 
 
-def _admits_all(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return True
-
-
-def _keeps_nothing(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return self.active < self.workers and not (background and change_waits and self._after_background)
-
-
-def _never_takes_turns(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return self.active < self.workers and not (background and self.active_background >= self.background)
-
-
-def _strictly_by_class(self: ConcurrencyLimit, *, background: bool, change_waits: bool) -> bool:
-    return _never_takes_turns(self, background=background, change_waits=False) and not (background and change_waits)
-
-
-def _lines_up_what_is_held(self: WorkQueue, key: ObjectKey, cause: Cause) -> None:
-    self._line_up(key, cause)
-
-
-def _last_in_first_out(self: WorkQueue, key: ObjectKey, entry: Waiting) -> None:
-    entry.rank = -entry.rank
-    _PUSH(self, key, entry)
-
-
-def _ends_without_another(self: WorkQueue, key: ObjectKey) -> None:
-    self._release(key)
-
-
-def _retries_whatever_came(self: WorkQueue, key: ObjectKey, backoff: Backoff, *, ran: bool) -> float:
-    self._running[key].again = None
-    return _RETRY(self, key, backoff, ran=ran)
-
-
-def _least_urgent_kind_first(self: Dispatcher) -> Offer | None:
-    offers = [offer for queue in self._queues for offer in queue.offers()]
-    free = (
-        offer
-        for offer in offers
-        if not offer.queue.active
-        or _ADMITS(self.limit, background=offer.background, change_waits=any(not each.background for each in offers))
-    )
-    return max(free, key=lambda offer: offer.precedence, default=None)
-
-
 _PUSH, _RETRY, _ADMITS = WorkQueue._push, WorkQueue.retry, ConcurrencyLimit.admits
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "broken"),
-    [
-        (ConcurrencyLimit, "admits", _admits_all),
-        (ConcurrencyLimit, "admits", _keeps_nothing),
-        (ConcurrencyLimit, "admits", _never_takes_turns),
-        (ConcurrencyLimit, "admits", _strictly_by_class),
-        (Dispatcher, "release", lambda *_, **__: None),
-        (Dispatcher, "_next", _least_urgent_kind_first),
-        (Cause, "merged", lambda self, _: self),
-        (WorkQueue, "_add", _lines_up_what_is_held),
-        (WorkQueue, "_push", _last_in_first_out),
-        (WorkQueue, "done", _ends_without_another),
-        (WorkQueue, "retry", _retries_whatever_came),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_with_any_rule_broken_some_history_goes_wrong(
-    monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
-) -> None:
-    monkeypatch.setattr(where, name, broken)
-    with pytest.raises((WrongError, KeyError)):
-        virtually(histories(range(20)))

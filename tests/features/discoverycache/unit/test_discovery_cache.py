@@ -214,19 +214,6 @@ async def test_openapi_is_revalidated_with_its_cached_etag(cluster: Cluster) -> 
     assert (await cluster.stage.get(path)).body == b"newer"
 
 
-async def test_unchanged_openapi_is_not_sent_again(cluster: Cluster) -> None:
-    path = "/openapi/v2"
-    cluster.headers[path] = ('ETag: "x"', "Last-Modified: Sat, 29 Oct 1994 19:43:31 GMT")
-    await cluster.stage.get(path)
-    await (await cluster.stage.connect()).ask(cluster.stage.request(f"POST {CRDS}"))
-    cluster.now += 3
-    cluster.another_run()
-    # As client-go asks for what it has on disk.
-    conditions = ['If-None-Match: "older"', "If-Modified-Since: Sat, 29 Oct 1994 19:43:31 GMT"]
-    again = await cluster.stage.get(path, *conditions)
-    assert (again.status, again.get("X-Cache")) == (200, "REVALIDATED")
-
-
 async def test_a_document_with_its_hash_in_the_url_is_never_requested_again(cluster: Cluster) -> None:
     path = "/openapi/v3/apis/apps/v1?hash=ABC"
     cluster.headers[path] = ('ETag: "ABC"', "Cache-Control: public, immutable")

@@ -298,11 +298,6 @@ def test_odd_objects_have_no_values(odd: Any) -> None:
     assert list(secret_objects.of_token_request(odd)) == []
 
 
-def test_data_that_is_not_base64_is_used_unchanged() -> None:
-    (found,) = secret_objects.of_secrets({"data": {"a": "n*t base64"}})
-    assert found.values == ["n*t base64"] or found.values[0]
-
-
 async def test_the_log_names_the_reason_for_which_output_is_withheld(
     stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.core.watches.policy import DEFAULT, FinalizerLimit
+from runner.core.watches.policy import FinalizerLimit
 from runner.features.plan.drift_fields import DRIFT_POLICY, DriftPolicy
 from runner.values.backoff import MAX_BACKOFF, Backoff
 from tests.unit.watches.sample import HEAD, Errors, One
@@ -13,10 +13,6 @@ from tests.unit.watches.sample import HEAD, Errors, One
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("off", 0), ("0s", 0), ("", None)])
 def test_a_runs_time_is_limited_by_the_watch_or_left_to_the_flag(one: One, text: str, seconds: float | None) -> None:
     assert one(f"  runTimeout: {text}\n").policy.timeout == seconds
-
-
-def test_without_any_of_the_fields_the_defaults_hold(one: One) -> None:
-    assert one("  retry:\n  onChange:\n").policy == DEFAULT
 
 
 def test_a_first_delay_beyond_the_usual_longest_raises_that(one: One) -> None:

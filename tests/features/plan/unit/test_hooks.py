@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from runner.core.engine.job import Outcome, RunResult
+from runner.core.kube.client import Client
 from runner.core.reconcile.attempt import AnnotationOverrides
 from runner.core.watches.policy import RunMode
 from runner.features.plan import hooks as planning
@@ -18,12 +19,12 @@ from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.plan_status import APPROVE
 from runner.features.plan.published import PlanBasis
-from runner.features.plan.runs import PlanRun
+from runner.features.plan.runs import PlanConfigMaps
 from runner.features.plan.tasks import UnplannedTask
-from runner.features.plan.trial.overlay import Overlay
 from runner.features.rollout import hooks as rollout
+from runner.values.errors import ApiError, ConflictError, ForbiddenError, InvalidError, NotFoundError, ServerError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from tests.unit.controller.attempts import attempt_value
+from tests.unit.controller.attempts import THINGS, attempt_value
 
 REF = ObjectRef(GVK("example.com", "v1", "Web"), ObjectKey("shop", "w"), "u")
 CHANGE = ObjectChange(
@@ -31,7 +32,6 @@ CHANGE = ObjectChange(
 )
 PLAN = ResourcePlan(REF, "complete", (CHANGE,))
 BASIS = PlanBasis(PLAN, "u", 3, "role", {})
-RUN = PlanRun(RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0), Overlay(), PLAN)
 STATUS = published.status(BASIS, "nonce", "now", "", {})
 USED = {**STATUS, "approval": {"hash": STATUS["hash"], "state": "Running"}}
 
@@ -162,3 +162,47 @@ def test_a_rollout_does_not_wait_for_an_approval_of_a_plan_that_changes_nothing(
     assert planning._up_to_date(attempt, replace(idle, state="failed")) == ()
     assert planning._up_to_date(plain, idle) == ()
     assert planning._up_to_date(replace(attempt, overrides=overrides("plan")), idle) == ()
+
+
+OBJ = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}}
+
+
+class _Server:
+    """Has no ConfigMap, and answers each creation with an error."""
+
+    credentials = SimpleNamespace(namespace="operator")
+
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
+
+    async def get(self, *_: Any) -> None:
+        raise NotFoundError("none", status=404)
+
+    async def create(self, *_: Any) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ForbiddenError("no right", status=403),
+        ApiError("too large", status=413),
+        InvalidError("no", status=422),
+        ConflictError("exists", status=409),
+        NotFoundError("no namespace", status=404),
+    ],
+    ids=lambda error: str(error.status),
+)
+async def test_a_refused_config_map_is_omitted_and_logged_once(
+    error: ApiError, capsys: pytest.CaptureFixture[str]
+) -> None:
+    maps = PlanConfigMaps(THINGS, cast("Client", _Server(error)))
+    made = ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete")
+    assert [await maps.write(attempt_value(OBJ), made) for _ in range(3)] == [""] * 3
+    assert capsys.readouterr().out.count("Cannot write the ConfigMap of a plan") == 1
+
+
+async def test_an_outage_repeats_the_plan() -> None:
+    maps = PlanConfigMaps(THINGS, cast("Client", _Server(ServerError("down", status=500))))
+    with pytest.raises(ServerError):
+        await maps.write(attempt_value(OBJ), ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete"))

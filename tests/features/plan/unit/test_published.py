@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.features.plan import published
+from runner.core.engine.run_secrets import RunSecrets
+from runner.features.plan import changes, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.tasks import UnplannedTask
-from runner.features.plan.trial.overlay import Verb
-from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.features.plan.trial.overlay import PlannedChange, Verb
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 KIND = GVK("example.com", "v1", "Web")
 OWNER = {"apiVersion": "example.com/v1", "kind": "Web", "metadata": {"name": "w", "namespace": "shop", "uid": "u"}}
@@ -181,3 +182,53 @@ def test_drift_has_the_values_of_the_first_fields_and_long_ones_are_cut() -> Non
 def test_the_summary_of_a_finalizers_plan_says_that_it_is_for_a_deletion() -> None:
     plan = replace(plan_of(change()), finalizing=True)
     assert published.summary(plan) == "deletion: 1 to change: Deployment shop/web"
+
+
+KEY = ObjectKey("shop", "web")
+
+
+def state(replicas: int, version: str = "1", **more: Any) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop", "resourceVersion": version, "uid": "u"},
+        "spec": {"replicas": replicas},
+        **more,
+    }
+
+
+def reported(verb: Verb, before: Object | None, after: Object | None, **more: Any) -> list[ObjectChange]:
+    planned = PlannedChange(verb, DEPLOYMENT, KEY, before, after, **{"writes": 1, **more})
+    return list(changes.reported([planned], RunSecrets()))
+
+
+def test_a_changed_object_has_the_fields_that_differ_but_not_maintained_metadata() -> None:
+    (found,) = reported("change", state(1), state(2, "2"))
+    assert found == ObjectChange("change", DEPLOYMENT, KEY, (FieldChange("spec.replicas", 1, 2),))
+    assert reported("change", state(1), state(1, "2")) == []
+    (found,) = reported("change", state(1), state(1, "2"), recreated=True)
+    assert (found.fields, found.recreated) == ((), True), "it is created again, so it is reported"
+    (found,) = reported("delete", state(1), None)
+    assert (found.verb, found.fields) == ("delete", ())
+
+
+def test_the_status_is_compared_only_if_the_run_changed_it() -> None:
+    (found,) = reported("change", state(1, status={"ready": 1}), state(2, status={"ready": 1}))
+    assert [each.path for each in found.fields] == ["spec.replicas"]
+    (found,) = reported("change", state(1, status={"ready": 1}), state(1, status={"ready": 2}))
+    assert [each.path for each in found.fields] == ["status.ready"]
+
+
+def test_a_new_object_has_one_field_with_its_content_and_no_status_unless_the_run_wrote_it() -> None:
+    (found,) = reported("create", None, state(1, status={}), reason="namespace shop is planned")
+    (content,) = found.fields
+    assert (content.path, content.before) == ("", ABSENT)
+    assert content.after == {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 1},
+    }
+    assert found.not_validated == "namespace shop is planned"
+    (found,) = reported("create", None, state(1, status={"ready": 1}), writes=2)
+    assert found.fields[0].after["status"] == {"ready": 1}

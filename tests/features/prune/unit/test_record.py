@@ -6,12 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from runner.core.engine.coverage import Coverage, Omission
 from runner.features.prune import record as records
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
-from runner.features.prune.uses import UsedObjects
+from runner.features.prune.uses import MOST_DIGESTS, UseDigests, UsedObjects
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
 
@@ -285,3 +287,46 @@ def test_a_record_is_the_same_after_it_was_read(record: CreationRecord) -> None:
 def test_an_invalid_record_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"record|JSON|unexpected|nput"):
         CreationRecord.parse(text)
+
+
+_KEYS = st.builds(ObjectKey, st.sampled_from(["", "a", "b"]), st.sampled_from(["x", "y", "sh.helm.release.v1.x.v1"]))
+_PLURALS = st.sampled_from(["configmaps", "secrets", "pods"])
+_OBJECTS = st.lists(st.tuples(_PLURALS, _KEYS), max_size=6)
+
+
+@given(_OBJECTS, st.lists(st.tuples(_PLURALS, st.sampled_from(["", "a"])), max_size=2), _PLURALS, _KEYS)
+def test_digests_contain_what_a_run_used(
+    named: list[tuple[str, ObjectKey]], kinds: list[tuple[str, str]], plural: str, key: ObjectKey
+) -> None:
+    used = UsedObjects()
+    for each in named:
+        used.name(*each)
+    for kind in kinds:
+        used.all_of(*kind)
+    digests = UseDigests.of(used)
+    assert digests.has(plural, key) == used.has(plural, key)
+    release = ObjectKey(key.namespace, "x")
+    assert digests.has_release(release) == used.has_release(release)
+
+
+def test_the_union_contains_the_uses_of_both() -> None:
+    one, two = UsedObjects(), UsedObjects()
+    one.name("configmaps", ObjectKey("a", "x"))
+    two.all_of("pods", "a")
+    union = UseDigests.of(one).union(UseDigests.of(two))
+    assert union.has("configmaps", ObjectKey("a", "x"))
+    assert union.has("pods", ObjectKey("a", "any"))
+    assert not union.has("pods", ObjectKey("b", "any"))
+
+
+def test_beyond_the_limit_all_objects_of_the_kinds_with_the_most_objects_count_as_used() -> None:
+    used = UsedObjects()
+    for number in range(MOST_DIGESTS):
+        used.name("configmaps", ObjectKey("a", str(number)))
+    used.name("secrets", ObjectKey("a", "x"))
+    found = UseDigests.of(used)
+    assert len(found.digests) == 1
+    assert found.has("configmaps", ObjectKey("a", "unnamed"))
+    assert found.has("secrets", ObjectKey("a", "x"))
+    assert not found.has("configmaps", ObjectKey("b", "0"))
+    assert not found.has("secrets", ObjectKey("a", "unnamed"))

@@ -124,15 +124,6 @@ def test_a_dropped_object_leaves_nothing(kept: Kept, end: Callable[[Kept], objec
     assert not kept.entries.kept
 
 
-def test_a_list_keeps_what_it_holds(kept: Kept) -> None:
-    kept.seen("a")
-    kept.read(widget("a"))
-    kept.entries.listing("")
-    kept.seen("a")
-    kept.entries.listed("")
-    assert kept.has("a")
-
-
 def test_a_list_of_one_namespace_does_not_affect_another(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
@@ -148,12 +139,6 @@ def test_objects_without_owner_or_version_and_too_large_ones_are_not_cached(kept
     kept.bodies.showed(kept.bodies.begin(place("a")), answer, wanted=True)
     assert not kept.has("a")
     assert kept.bodies.size == 0
-    assert not kept.entries.kept
-
-
-def test_a_run_that_may_not_be_answered_from_memory_leaves_nothing_there(kept: Kept) -> None:
-    kept.seen("a")
-    kept.read(widget("a"), wanted=False)
     assert not kept.entries.kept
 
 
@@ -203,36 +188,6 @@ def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
     assert not kept.has("a")
     kept.read(widget("a"))
     assert kept.has("a")
-
-
-def test_an_object_that_changes_is_to_be_read_again_at_ever_longer_intervals(kept: Kept) -> None:
-    kept.seen("a", 1)
-    kept.read(widget("a", 1))
-    assert kept.requests == []
-    for version in range(2, 20):
-        kept.seen("a", version)
-        kept.bodies.due(kept.entries, key("a"))
-    waits = [wait for _, wait in kept.requests]
-    assert waits == [0.5 * 2**n for n in range(10)]
-    kept.read(widget("a", 19))
-    kept.seen("a", 20)
-    assert kept.requests[-1] == ("a", 0.5)
-
-
-def test_any_number_of_changes_request_one_read(kept: Kept) -> None:
-    kept.seen("a", 1)
-    kept.read(widget("a", 1))
-    kept.read(widget("a", 1), "v2")
-    for version in range(2, 20):
-        kept.seen("a", version)
-    assert len(kept.requests) == 1
-    assert kept.bodies.due(kept.entries, key("a")) == (path("a"), path("a", "v2"))
-
-
-def test_an_object_that_no_run_has_read_is_not_read_again(kept: Kept) -> None:
-    kept.seen("a", 1)
-    kept.seen("a", 2)
-    assert kept.requests == []
 
 
 def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: Kept) -> None:

@@ -104,13 +104,6 @@ async def test_a_hit_is_the_answer_byte_for_byte_and_no_call(reading: Reading) -
     assert len(reading.stage.api.seen) == calls
 
 
-async def test_a_forwarded_answer_has_no_cache_header(reading: Reading) -> None:
-    reading.answers(SPACED)
-    answer = await reading.get()
-    assert answer.get("X-Cache") is None
-    assert answer.body == SPACED
-
-
 async def test_a_compressed_answer_is_cached_uncompressed(reading: Reading) -> None:
     packed = gzip.compress(SPACED)
     reading.answers(packed, "200 OK", "Content-Encoding: gzip")
@@ -175,11 +168,6 @@ async def test_other_paths_are_other_answers(reading: Reading, target: str) -> N
     assert not await reading.is_hit(target)
 
 
-async def test_a_path_may_be_spelled_with_escapes(reading: Reading) -> None:
-    await reading.keep()
-    assert await reading.is_hit(PATH.replace("widgets/a", "widgets/%61"))
-
-
 @pytest.mark.parametrize(
     "different", [{"inject": False}, {"watch_dependents": False}, {"service_account": "ns/it"}], ids=str
 )
@@ -231,13 +219,6 @@ async def test_after_a_create_nothing_of_before_is_answered(reading: Reading, an
     reading.answers(answer, "201 Created")
     await reading.send(f"POST {ALL}", body=b'{"metadata": {"name": "a"}}')
     assert not await reading.is_hit()
-
-
-async def test_a_refused_create_has_written_nothing(reading: Reading) -> None:
-    await reading.keep()
-    reading.answers({"kind": "Status"}, "409 Conflict")
-    await reading.send(f"POST {ALL}", body=b'{"metadata": {"name": "a"}}')
-    assert await reading.is_hit()
 
 
 async def test_a_create_does_not_drop_other_cached_objects(reading: Reading) -> None:
@@ -306,15 +287,6 @@ async def test_a_write_with_unknown_outcome_ends_once(
     reading.answers(SPACED)
     await reading.get()
     assert await reading.is_hit()
-
-
-async def test_after_a_write_that_was_broken_off_nothing_is_answered_from_memory(reading: Reading) -> None:
-    await reading.keep()
-    reading.stage.api.answers(b"not HTTP\r\n\r\n")
-    assert (await reading.send(f"PATCH {PATH}", body=b"{}")).status == 503
-    reading.answers(SPACED)
-    await reading.get()
-    assert not await reading.is_hit()
 
 
 async def test_after_a_client_has_left_its_write_nothing_is_answered_from_memory(reading: Reading) -> None:

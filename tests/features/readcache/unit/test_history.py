@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import orjson
@@ -25,7 +24,6 @@ from runner.core.proxy.identity import RunIdentity, Session
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.entries import CacheEntries, ObjectVersion
 from runner.features.readcache.handler import Reads
-from runner.features.readcache.inflight import PendingCalls
 from runner.features.readcache.refetch import Refetcher
 from runner.values.errors import ApiUnavailableError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
@@ -333,30 +331,3 @@ async def histories(seeds: range, steps: int = 120) -> Counter[str]:
 def test_no_read_is_older_than_what_went_through_the_proxy_before_and_many_are_hits(seeds: range) -> None:
     results = virtually(histories(seeds))
     assert results["hit"] > 0.3 * results.total(), results
-
-
-def _nothing(*_: object, **__: object) -> None:
-    """Break a rule."""
-
-
-@pytest.mark.parametrize(
-    ("where", "name", "broken"),
-    [
-        (ReadCache, "_invalidate", _nothing),
-        (PendingCalls, "spoil", _nothing),
-        (PendingCalls, "hold", _nothing),
-        (CacheEntries, "age", _nothing),
-        (CacheEntries, "is_fresh", lambda self, key, kept: kept.version == self.seen.get(key)),
-        (CacheEntries, "is_fresh", lambda self, key, kept: kept.mark == self.mark(key.namespace)),
-        (ReadCache, "_is_sound", lambda *_: True),
-        (ReadCache, "passed", lambda self, attempt, _=None: self.ended_unobserved(attempt)),
-        (Reads, "_leave_open", lambda self, _, attempt: self._bodies.passed(attempt)),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_with_any_rule_broken_some_history_goes_wrong(
-    monkeypatch: pytest.MonkeyPatch, where: type, name: str, broken: Callable[..., object]
-) -> None:
-    monkeypatch.setattr(where, name, broken)
-    with pytest.raises(WrongError):
-        virtually(histories(range(300)))

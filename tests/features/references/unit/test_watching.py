@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from runner.core.kube.discovery import Discovery
+from runner.core.kube.watch_events import Restarted, Synced
 from runner.core.watches.spec_paths import SpecPath
 from runner.features.references import state as reference_states
+from runner.features.references.by_label import LabelledReferences, LabelSelection
 from runner.features.references.fields import WatchReference
 from runner.features.references.state import (
     ReferencedState,
@@ -18,6 +21,7 @@ from runner.features.references.state import (
     references_of,
 )
 from runner.features.references.watching import DeferredReferences, ReferenceNotification
+from runner.values.errors import ForbiddenError
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
@@ -192,3 +196,34 @@ class TestRuns:
         assert runs.holds(self.notification("2"))
         assert runs.ended(ONE) == []
         assert [notification.version for notification in runs.ended(ONE)] == ["2"]
+
+
+SELECTED = LabelSelection(GVK("", "v1", "Secret"), "for=things", "")
+
+
+@pytest.fixture
+def labelled() -> LabelledReferences:
+    """References in the namespaces `a` and `b`, which no client watches."""
+    client: Any = None
+    return LabelledReferences(client, Discovery(client), ["a", "b"], SELECTED, lambda *_: None, lambda _: None)
+
+
+async def test_a_refused_namespace_is_unknown_and_its_neighbour_is_known(labelled: LabelledReferences) -> None:
+    refused, listed = labelled._watches
+    refused.health.failing(ForbiddenError("may not list", status=403), {})
+    for happened in (Restarted("b"), Synced()):
+        listed._take(happened)
+    assert (labelled.is_seen("a"), labelled.is_known("a"), labelled.trouble("a")) == (False, False, "may not list")
+    assert (labelled.is_seen("b"), labelled.is_known("b"), labelled.trouble("b")) == (True, True, "")
+    assert not labelled.is_known("")
+
+
+async def test_the_first_watch_covers_all_namespaces_of_a_cluster_scoped_kind(labelled: LabelledReferences) -> None:
+    first, second = labelled._watches
+    second.health.is_redundant = True
+    for happened in (Restarted("b"), Synced()):
+        second._take(happened)
+    assert not labelled.is_known("b")
+    for happened in (Restarted("a"), Synced()):
+        first._take(happened)
+    assert labelled.is_known("b")

@@ -14,7 +14,7 @@ import pytest
 from runner.features.replicas.election import LeaseRecord, LeaseTimes
 from runner.features.replicas.replica import Replica
 from runner.values.errors import ApiUnavailableError, ConflictError, LeaseLostError
-from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.lease_guard import LeaseGuard
 from runner.values.objects import ObjectKey
 
 pytestmark = pytest.mark.virtual_time
@@ -195,13 +195,6 @@ def stop(*processes: Process) -> None:
     raise_what_failed(*processes)
     for process in processes:
         process.die()
-
-
-def test_a_single_replica_leads() -> None:
-    alone = SoleReplica()
-    assert alone.leads()
-    with alone.hold() as hold:
-        hold.check()
 
 
 async def test_one_of_three_leads_and_a_clean_stop_hands_over_within_a_second_of_its_last_run() -> None:

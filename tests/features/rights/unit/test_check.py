@@ -84,10 +84,6 @@ def test_each_resource_is_named_once_with_the_verbs_that_are_missing_and_the_rul
     ]
 
 
-def test_without_missing_rights_nothing_is_reported() -> None:
-    assert reported(Server({"get", "list", "create"}), GET, LIST, MAKE) == []
-
-
 @pytest.mark.parametrize("absence", [ApiUnavailableError("away"), ServerError("starting", status=503)], ids=str)
 def test_the_check_is_retried_if_the_server_is_unavailable(absence: Exception) -> None:
     found = reported(Server(away=3, absence=absence), GET)

@@ -55,16 +55,6 @@ def test_a_canary_that_is_held_before_it_has_run_is_no_success() -> None:
     assert (world.state.step, world.start()) == (0, [1])
 
 
-def test_objects_that_were_deleted_leave_their_places_in_the_last_step() -> None:
-    world = World(6, CANARY)
-    assert world.start() == [0]
-    world.ended(0)
-    world.pass_time(20)
-    world.delete(0)
-    assert len(world.start()) == 5
-    assert not world.state.ended
-
-
 def test_a_failure_that_was_deleted_counts_no_longer() -> None:
     world = World(6, replace(POLICY, max_failures=1))
     world.ended(*world.start(), failed=True)
@@ -117,15 +107,6 @@ def test_the_first_step_ends_only_when_its_own_objects_are_done() -> None:
     world.pass_time(20)
     assert world.state.step == 2, "step 2 has no object, and no pause"
     assert world.start() == [2]
-
-
-def test_the_objects_of_the_first_step_begin_before_others_even_if_its_limit_is_not_reached() -> None:
-    world = World(6, FIRST)
-    world.members[4:] = [replace(each, is_first=True) for each in world.members[4:]]
-    world.end(4)
-    world.state = State().begin(NEW)
-    world.advance()
-    assert world.start() == [5], "although two objects have the labels, and one of them is up to date"
 
 
 def test_new_objects_are_no_canaries() -> None:

@@ -98,12 +98,9 @@ def test_a_rollout_needs_the_status(errors: Errors) -> None:
     assert "rollout: needs the status" in line
 
 
-@pytest.mark.parametrize(("total", "sizes"), [(0, (0,)), (1, (1, 1, 1)), (3, (1, 2, 3)), (200, (1, 50, 200))])
-def test_percentages_are_rounded_up_and_the_last_step_has_all_objects(total: int, sizes: tuple[int, ...]) -> None:
-    policy = RolloutPolicy((Step(1), Step(25, is_percent=True)))
-    expected = {1: (1, 1), 3: (1, 1, 3), 0: (0, 0), 200: (1, 50, 200)}[total]
-    assert policy.limits(total, 0) == expected
-    assert sizes[-1] == total
+@pytest.mark.parametrize(("total", "limits"), [(0, (0, 0)), (1, (1, 1)), (3, (1, 1, 3)), (200, (1, 50, 200))])
+def test_percentages_are_rounded_up_and_the_last_step_has_all_objects(total: int, limits: tuple[int, ...]) -> None:
+    assert RolloutPolicy((Step(1), Step(25, is_percent=True))).limits(total, 0) == limits
 
 
 @given(

@@ -198,28 +198,6 @@ async def test_an_object_whose_role_requests_another_run_ends_no_step_until_it_i
 
 
 @pytest.mark.virtual_time
-async def test_objects_of_the_first_step_begin_first_and_failed_ones_before_them() -> None:
-    world = World(RolloutPolicy((Step(1), Step(3)), labels={"tier": "test"}), workers=1)
-    world.create(0, OLD, labels={"tier": "production"})
-    world.create(3, OLD, labels={"tier": "test"})
-    await world.work(60)
-    assert world.ran == ["o3", "o0", "o1", "o2"]
-
-
-@pytest.mark.virtual_time
-async def test_failed_objects_begin_at_once_when_the_content_goes_back() -> None:
-    world = World(replace(POLICY, pause=600.0))
-    world.store.change(State("2" * 24, 1, stable=NEW, paused="failed or not Ready: ns/o2", limits=(1, 3, 4)))
-    world.create(0, NEW)
-    for number in (1, 2):
-        world.create(number, "2" * 24, status="False", reason="Failed")
-    world.create(3, "2" * 24)
-    await world.work(60)
-    assert sorted(world.ran) == ["o0", "o1", "o2"], "and the other one after the pause"
-    assert not world.store.stored.ended
-
-
-@pytest.mark.virtual_time
 async def test_an_object_that_waited_for_content_that_went_back_runs_although_nothing_changed() -> None:
     world = World()
     for number in range(4):

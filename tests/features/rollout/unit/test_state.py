@@ -122,11 +122,6 @@ def test_failed_objects_come_first_then_those_of_the_first_step() -> None:
     assert world.start() == [2]
 
 
-def test_a_first_step_that_selects_no_object_ends_at_once() -> None:
-    world = World(4, RolloutPolicy((Step(1),), labels={"tier": "test"}))
-    assert (world.state.limits, world.state.step) == ((0, 1, 4), 1)
-
-
 def test_an_object_that_has_begun_continues_even_in_a_paused_rollout() -> None:
     world = World(4)
     world.start()
@@ -193,16 +188,6 @@ def test_an_object_that_is_not_ready_delays_no_step_after_a_user_has_resumed_the
     assert (world.state.step, world.state.paused) == (1, "")
 
 
-def test_the_pause_begins_when_the_step_has_ended() -> None:
-    world = World(8, replace(POLICY, pause=600.0))
-    world.now += 5000
-    world.ended(*world.start())
-    world.pass_time(599)
-    assert world.state.step == 0
-    world.pass_time(1)
-    assert world.state.step == 1
-
-
 @pytest.mark.parametrize(("jump", "step"), [(-86400.0, 0), (86400.0, 1)])
 def test_a_clock_that_jumps_lets_no_more_objects_run_and_the_rollout_continues(jump: float, step: int) -> None:
     world = World(8, replace(POLICY, pause=600.0))
@@ -212,14 +197,6 @@ def test_a_clock_that_jumps_lets_no_more_objects_run_and_the_rollout_continues(j
     assert len(world.start()) == 4 * step
     world.pass_time(600)
     assert world.state.step == 1
-
-
-def test_an_object_that_runs_for_another_reason_counts_for_its_step() -> None:
-    world = World(8)
-    world.state = replace(world.state, begun=frozenset({"uid-007"}))
-    assert world.start() == []
-    world.ended(7)
-    assert len(world.start()) == 4
 
 
 def test_objects_that_begin_for_other_reasons_after_the_fleet_was_read_take_the_places_of_others() -> None:
@@ -272,11 +249,6 @@ def test_outdated_objects_begin_only_inside_a_window() -> None:
     assert (world.state.step, world.start()) == (1, [])
 
 
-def test_a_fleet_without_objects_has_nothing_to_roll_out() -> None:
-    world = World(0)
-    assert world.state.ended
-
-
 def test_other_content_begins_anew_and_only_the_pause_of_a_user_lasts() -> None:
     world = World(8)
     world.ended(*world.start(), failed=True)
@@ -288,11 +260,6 @@ def test_a_state_is_the_same_after_it_was_written_and_read() -> None:
     state = State(NEW, 2, 12.5, "why", salt="1", limits=(1, 5), begun=frozenset("ab"), failed=frozenset("a"))
     assert State.parse(state.written()) == state
     assert State.parse("") is State.parse("[]") is None
-
-
-def test_a_restart_makes_all_objects_outdated() -> None:
-    assert State().target(NEW) == NEW
-    assert len({State(salt=salt).target(NEW) for salt in ("", "1", "2")}) == 3
 
 
 def test_a_member_shows_what_its_last_run_executed() -> None:
@@ -309,12 +276,6 @@ def test_a_member_shows_what_its_last_run_executed() -> None:
     )
     assert found.ready_since == 1_000_000_000
     assert Member.of(obj(updated, failure, ready), {"tier": "test"}, "apply").is_first is False
-
-
-def test_a_waiting_member_keeps_the_content_of_its_last_run() -> None:
-    condition = Wait(WAITING, "Waits for step 2 of 4").condition(OLD)
-    assert Member.of(obj(condition), {}, "apply").content == OLD
-    assert Member.of(obj(Wait(WAITING, "Waits").condition("")), {}, "apply").content == ""
 
 
 def test_a_member_without_a_result_is_new() -> None:

@@ -148,13 +148,3 @@ def test_the_end_of_the_output_is_shown_without_managed_fields(
     monkeypatch.setattr(run_details, "MOST_OUTPUT", 40)
     found = details(tmp_path)
     assert (found.output, found.output_is_cut) == ("", True)
-
-
-def test_details_are_those_of_finished_runs_only(artifacts: Path, tmp_path: Path) -> None:
-    assert stored_runs.details(tmp_path, THING, KEY, "../../x") is None
-    folder = artifacts.parent
-    (folder / "env").mkdir()
-    (folder / "env" / "envvars").write_text("{}")
-    (folder / run_dir._EXTRAVARS).write_text("{}")
-    point_latest(artifacts, SECOND)
-    assert stored_runs.details(tmp_path, THING, KEY, SECOND) is None

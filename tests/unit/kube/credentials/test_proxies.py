@@ -40,10 +40,6 @@ def test_the_kubeconfigs_proxy_wins() -> None:
     assert choose(cluster, {**PROXY, "no_proxy": "*"}) == "http://mine:1"
 
 
-def test_without_any_the_connection_is_direct() -> None:
-    assert choose({"server": "https://api.example.com"}, {}) is None
-
-
 def test_small_letters_and_a_missing_scheme_do() -> None:
     assert choose({"server": "https://api.example.com"}, {"https_proxy": "proxy:3128"}) == "http://proxy:3128"
 

@@ -17,7 +17,6 @@ from runner.core.proxy.handlers.owners import (
     adopt,
     give_up,
     own,
-    wants_adoption,
     wants_release,
 )
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
@@ -73,13 +72,6 @@ def test_an_object_in_another_namespace_gets_the_two_annotations() -> None:
     assert owned.obj == config_map(annotations={"mine": "stays", **ANNOTATIONS})
 
 
-def test_a_cluster_scoped_object_of_a_namespaced_owner_gets_the_two_annotations() -> None:
-    definition = {"kind": "ClusterRole", "metadata": {"name": "r", "namespace": "shop"}}
-    owned = own(definition, CR, CLUSTER_ROLE, "shop")
-    assert owned.how is OwnerMark.ANNOTATION
-    assert references_of(owned.obj) == []
-
-
 @pytest.mark.parametrize(("resource", "namespace"), [(CONFIG_MAP, "shop"), (CONFIG_MAP, "x"), (CLUSTER_ROLE, "")])
 def test_a_cluster_scoped_owner_owns_by_reference_everywhere(resource: ApiResource, namespace: str) -> None:
     owned = own({"kind": resource.gvk.kind}, CLUSTER_CR, resource, namespace)
@@ -91,22 +83,12 @@ def test_an_owner_of_the_core_group_is_named_by_its_kind_alone() -> None:
     assert owned.obj["metadata"]["annotations"]["operator-sdk/primary-resource-type"] == "ConfigMap"
 
 
-def test_the_reference_neither_controls_nor_blocks() -> None:
-    (reference,) = references_of(own(config_map(), CR, CONFIG_MAP, "shop").obj)
-    assert not {"controller", "blockOwnerDeletion"} & set(reference)
-
-
 @pytest.mark.parametrize("namespace", ["shop", "other"])
 def test_an_owner_is_never_there_twice(namespace: str) -> None:
     once = own(config_map(), CR, CONFIG_MAP, namespace)
     again = own(once.obj, CR, CONFIG_MAP, namespace)
     assert again.obj is once.obj
     assert again.how is once.how
-
-
-def test_a_reference_that_the_role_wrote_itself_is_left_as_it_is() -> None:
-    definition = config_map(ownerReferences=[{**REFERENCE, "controller": True}])
-    assert own(definition, CR, CONFIG_MAP, "shop").obj is definition
 
 
 def test_a_second_owner_joins_one_that_does_not_control() -> None:
@@ -147,21 +129,10 @@ def test_a_finalizer_adopts_nothing_and_takes_no_owner_from_an_existing_object()
     assert references_of(kept.obj) == [REFERENCE]
 
 
-def test_an_annotation_opts_one_object_out() -> None:
-    definition = config_map(annotations={INJECT_OWNER: "false"})
-    assert own(definition, CR, CONFIG_MAP, "shop").obj is definition
-
-
 def test_virtual_resources_are_never_touched() -> None:
     review = {"kind": "TokenReview", "spec": {"token": "t"}}
     assert own(review, CLUSTER_CR, REVIEW, "").obj is review
     assert adopt(review, CLUSTER_CR, REVIEW, "", {}).obj is review
-
-
-def test_a_generated_name_makes_no_difference() -> None:
-    definition = {"kind": "ConfigMap", "metadata": {"generateName": "c-"}}
-    owned = own(definition, CR, CONFIG_MAP, "shop")
-    assert owned.obj["metadata"] == {"generateName": "c-", "ownerReferences": [REFERENCE]}
 
 
 @pytest.mark.parametrize("meta", [{}, {"metadata": None}, {"metadata": {"ownerReferences": None, "annotations": None}}])
@@ -193,27 +164,10 @@ def test_the_given_definition_is_not_written_to() -> None:
     assert definition == config_map(annotations={"a": "b"})
 
 
-def test_an_update_keeps_every_owner_that_a_definition_without_owners_would_drop() -> None:
-    current = config_map(ownerReferences=[FOREIGN, REFERENCE])
-    kept = own(config_map(), CR, CONFIG_MAP, "shop", current=current)
-    assert references_of(kept.obj) == [FOREIGN, REFERENCE]
-
-
 def test_an_update_that_names_owners_keeps_the_reference_of_the_proxy() -> None:
     current = config_map(ownerReferences=[{**FOREIGN, "uid": "uid-old"}, REFERENCE])
     kept = own(config_map(ownerReferences=[FOREIGN]), CR, CONFIG_MAP, "shop", current=current)
     assert references_of(kept.obj) == [FOREIGN, REFERENCE]
-
-
-def test_an_update_keeps_the_annotations_that_name_the_owner() -> None:
-    current = config_map(annotations=ANNOTATIONS)
-    kept = own(config_map(annotations={"new": "one"}), CR, CONFIG_MAP, "other", current=current)
-    assert kept.obj == config_map(annotations={"new": "one", **ANNOTATIONS})
-
-
-def test_an_update_that_names_the_owner_is_sent_as_it_is() -> None:
-    definition = config_map(ownerReferences=[REFERENCE])
-    assert own(definition, CR, CONFIG_MAP, "shop", current=definition).obj is definition
 
 
 def test_an_update_that_opts_out_gives_the_object_up() -> None:
@@ -246,12 +200,6 @@ MANAGERS = pytest.mark.parametrize("manager", [None, "ansible"], ids=["update", 
 OTHER = Owner(ObjectRef(CR.ref.gvk, ObjectKey("shop", "two"), "uid-two"), namespaced=True)
 SECOND = OTHER.reference()
 ADOPTING = config_map(annotations={ADOPT: "true"})
-
-
-@MANAGERS
-def test_a_write_of_an_object_without_owner_adds_no_owner(manager: str | None) -> None:
-    definition = config_map()
-    assert own(definition, CR, CONFIG_MAP, "shop", current=config_map(), manager=manager).obj is definition
 
 
 def test_an_apply_repeats_the_references_that_its_field_manager_applied_and_no_others() -> None:
@@ -362,31 +310,10 @@ def test_an_object_with_a_controller_is_not_adopted() -> None:
     assert adopt(definition, CR, CONFIG_MAP, "shop", current).obj is definition
 
 
-def test_a_merge_patch_adopts_beside_the_owners_that_are_there() -> None:
-    patch = {"metadata": {"annotations": {ADOPT: "true"}}, "data": {"a": "c"}}
-    assert wants_adoption(patch)
-    adopted = adopt(patch, CR, CONFIG_MAP, "shop", config_map(ownerReferences=[FOREIGN]))
-    assert adopted.obj == {
-        "metadata": {"annotations": {ADOPT: "true"}, "ownerReferences": [FOREIGN, REFERENCE]},
-        "data": {"a": "c"},
-    }
-
-
 def test_a_merge_patch_of_another_namespace_adopts_by_annotation() -> None:
     patch = {"metadata": {"annotations": {ADOPT: "true"}}}
     adopted = adopt(patch, CR, CONFIG_MAP, "other", config_map(annotations={"kept": "by merging"}))
     assert adopted.obj == {"metadata": {"annotations": {ADOPT: "true", **ANNOTATIONS}}}
-
-
-@pytest.mark.parametrize("current", [config_map(ownerReferences=[REFERENCE]), config_map(annotations=ANNOTATIONS)])
-def test_a_patch_of_an_owned_object_is_sent_unchanged(current: Object) -> None:
-    patch = {"metadata": {"annotations": {ADOPT: "true"}}}
-    assert adopt(patch, CR, CONFIG_MAP, "shop", current).obj is patch
-
-
-def test_a_patch_without_the_annotation_adopts_nothing() -> None:
-    patch: Object = {"data": {"a": "c"}}
-    assert adopt(patch, CR, CONFIG_MAP, "shop", config_map()).obj is patch
 
 
 GIVEN_UP: Object = {"metadata": {"annotations": {INJECT_OWNER: "false"}}}

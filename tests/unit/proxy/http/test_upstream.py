@@ -184,12 +184,6 @@ async def test_requests_go_through_a_tunnel_of_the_http_proxy(
         assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\r\n" in request
 
 
-async def test_a_proxy_leads_to_a_server_without_tls_too(staged: Staged, corridor: Corridor) -> None:
-    async with staged(**{"proxy-url": corridor.url}) as stage:
-        assert (await stage.get()).status == 200
-        assert len(corridor.requests) == 1
-
-
 async def test_an_error_of_the_http_proxy_is_reported_without_its_password(staged: Staged, corridor: Corridor) -> None:
     corridor.refuses = True
     async with staged(**{"proxy-url": corridor.url}) as stage:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, Refusal
+from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedState, Refusal
 from runner.features.plan.trial.selection import Selector, SelectorError
+from runner.features.plan.trial.steps import Action, Step, step
 from runner.values.objects import GVK, Object, ObjectKey
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -137,3 +138,39 @@ def test_field_selectors_compare_the_field_at_their_path(fields: str, matches: b
 def test_invalid_selectors_are_rejected(labels: str, fields: str) -> None:
     with pytest.raises(SelectorError):
         Selector.parse([labels], [fields])
+
+
+TABLE = """
+state      create   change   delete   evict
+unchanged  send     send     send     send
+changed    exists   compute  send     send
+created    exists   compute  local    refuse
+replaced   exists   compute  local    send
+deleted    replace  missing  missing  missing
+withdrawn  send     missing  missing  missing
+"""
+IN_PLANNED_NAMESPACE = {
+    ("create", "unchanged"): "local",
+    ("create", "deleted"): "local",
+    ("create", "withdrawn"): "local",
+    ("change", "unchanged"): "missing",
+}
+
+
+def rows() -> list[tuple[str, str, str]]:
+    (_, *actions), *lines = [line.split() for line in TABLE.strip().splitlines()]
+    return [(action, state, found) for state, *steps in lines for action, found in zip(actions, steps, strict=True)]
+
+
+@pytest.mark.parametrize(("action", "state", "expected"), rows())
+def test_the_state_of_the_object_decides(action: str, state: str, expected: str) -> None:
+    given = Action[action.upper()], PlannedState[state.upper()]
+    assert step(*given, in_planned_namespace=False) is Step[expected.upper()]
+    expected = IN_PLANNED_NAMESPACE.get((action, state), expected)
+    assert step(*given, in_planned_namespace=True) is Step[expected.upper()]
+
+
+def test_each_action_in_each_state_is_in_the_table() -> None:
+    assert {(action, state) for action, state, _ in rows()} == {
+        (action.name.lower(), state.name.lower()) for action in Action for state in PlannedState
+    }
