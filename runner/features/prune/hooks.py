@@ -16,7 +16,6 @@ from functools import partial
 from runner.base import log
 from runner.core.content import lookups
 from runner.core.content.digest import ContentDigest
-from runner.core.engine.coverage import Coverage
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
@@ -26,6 +25,7 @@ from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.status.report import StatusReport
 from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
+from runner.features.prune.coverage import Coverage
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord
 from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState

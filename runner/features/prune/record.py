@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from runner.core.engine.coverage import Coverage, Omission
+from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
 from runner.values.objects import (

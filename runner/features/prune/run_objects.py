@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from runner.core.engine.coverage import CoverageRecorder
 from runner.core.kube.discovery import ApiResource
+from runner.features.prune.coverage import CoverageRecorder
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.sharing import DeletionGate
 from runner.features.prune.uses import UsedObjects

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from runner.core.engine.coverage import Coverage
 from runner.core.kube.informer import Informer
+from runner.features.prune.coverage import Coverage
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.uses import UseDigests, UsedObjects, Uses
 from runner.values.objects import GVK, ObjectKey, ObjectRef, first_names

@@ -18,7 +18,6 @@ from runner.base.events.bodies import ApiEvent
 from runner.core.engine import events, redaction
 from runner.core.engine.artifact_writer import ArtifactWriter
 from runner.core.engine.blocks import BlockWriter, Level
-from runner.core.engine.coverage import CoverageRecorder
 from runner.core.engine.job import Event, Job, RunResult
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
@@ -26,6 +25,7 @@ from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile.run_log import Form, ObservedRun, RunEvents, RunLog
 from runner.engines.pod.stream import MARK, MalformedLineError, WorkerOutput
 from runner.features.plan.tasks import UnplannedTasks
+from runner.features.prune.coverage import CoverageRecorder
 from runner.features.ui.journal import Journal
 from runner.values.objects import ObjectRef
 

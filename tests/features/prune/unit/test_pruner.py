@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from runner.core.engine.coverage import Coverage, CoverageRecorder, Omission
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube import answers
 from runner.core.kube.discovery import ApiResource
@@ -18,6 +17,7 @@ from runner.core.kube.state import StateError
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.metrics import Metrics
+from runner.features.prune.coverage import Coverage, CoverageRecorder, Omission
 from runner.features.prune.fields import PRUNE_POLICY, PruneAction, PrunePolicy
 from runner.features.prune.hooks import Pruner
 from runner.features.prune.record import CreationRecord

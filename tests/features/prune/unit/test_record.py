@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.engine.coverage import Coverage, Omission
 from runner.features.prune import record as records
+from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
 from runner.features.prune.uses import MOST_DIGESTS, UseDigests, UsedObjects

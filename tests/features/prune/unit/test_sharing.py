@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from runner.core.engine.coverage import Coverage, Omission
 from runner.core.kube.presence import Unknown
+from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
 from runner.features.prune.uses import UseDigests, UsedObjects, Uses

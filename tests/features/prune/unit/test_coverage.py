@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.core.engine.coverage import Coverage, CoverageRecorder
 from runner.core.engine.job import Event
+from runner.features.prune.coverage import Coverage, CoverageRecorder
 
 STATS: Event = {"event": "playbook_on_stats", "created": "1970-01-01T00:00:09+00:00", "event_data": {}}
 
