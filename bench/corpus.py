@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import watch as watches
 from runner.core.watches.watch import Watch
 from runner.values.objects import Object

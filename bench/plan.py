@@ -33,7 +33,7 @@ import yaml
 from bench.operator_process import DEADLINE, OperatorProcess, Project, running
 from bench.process_stats import cpu_seconds_of_tree
 from bench.results import Result, show, tell
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base import log
 from runner.base.config import sources
 from runner.base.config.settings import Settings

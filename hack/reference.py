@@ -13,7 +13,7 @@ from pathlib import Path
 from hack import diagrams, tool_reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN, Annotation
 from hack.watch_schema import schema
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config.options import PREFIX, Option
 from runner.base.config.settings import GROUPS
 from runner.core.kube.meaning import FOLLOWS, Follow, Meaning

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import declared
 from runner.core.watches.field import Field
 

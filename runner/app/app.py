@@ -22,10 +22,9 @@ from urllib.parse import urlsplit
 
 from runner import __version__
 from runner.app import controllers, engines, identities
-from runner.app import features as feature_list
 from runner.app.admin import AdminServers
-from runner.app.callbacks import CALLBACKS
-from runner.app.features import Features
+from runner.app.controllers import RunParts
+from runner.app.features import CALLBACKS, FEATURES, REQUIRED_RIGHTS
 from runner.app.process import (
     LoopErrorHandler,
     StopSignals,
@@ -36,7 +35,7 @@ from runner.app.process import (
     runner_folder,
     until_answered,
 )
-from runner.app.proxy import OperatorHandlers, open_proxy
+from runner.app.proxy import open_proxy
 from runner.base import log
 from runner.base.config import paths
 from runner.base.config.settings import RUNNER_DIR, Settings
@@ -44,6 +43,7 @@ from runner.base.credentials import auth
 from runner.base.events.recorder import EventRecorder
 from runner.base.monitoring.background import Background, Work
 from runner.base.monitoring.identity import IdentityCheck
+from runner.core.dependents.notification import Notification, Trigger
 from runner.core.dependents.store import KindStore, storage
 from runner.core.dependents.watching import Dependents
 from runner.core.engine.blocks import BlockWriter
@@ -54,6 +54,7 @@ from runner.core.kube import service_accounts
 from runner.core.kube.client import CallObserver, Client, Params
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.meaning import Request
+from runner.core.proxy.calls import Handler
 from runner.core.proxy.self_test import SelfTest
 from runner.core.proxy.server import Proxy
 from runner.core.queue.concurrency import ConcurrencyLimit
@@ -61,19 +62,14 @@ from runner.core.queue.queue import Dispatcher
 from runner.core.queue.request import Cause
 from runner.core.reconcile import run_access, run_log
 from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.feature import ProxyParts
 from runner.core.reconcile.kind import Operator
 from runner.core.reconcile.metrics import Metrics
-from runner.core.reconcile.parts import Started
 from runner.core.reconcile.run_access import RunAccess
 from runner.core.reconcile.run_log import Form, RunLog, RunObserver
 from runner.core.watches.watch import LoadedWatches, Watch
-from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
-from runner.features.loopguard.guard import LoopGuard, delays
-from runner.features.plan.runs import plan_environment
-from runner.features.readcache.setup import CachedReads
-from runner.features.references.watching import References
-from runner.features.replicas import setup as replicas
-from runner.values.errors import OperatorError
+from runner.engines.plugin import OpenEngine, OperatorParts
+from runner.values.errors import ConfigError, OperatorError
 from runner.values.lease_guard import Leadership, SoleReplica
 from runner.values.objects import GVK, ObjectRef
 
@@ -125,23 +121,25 @@ class _Operator:
         }
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
-        self._parts = feature_list.parts(settings, self._metrics)
+        made = (feature.part(settings, self._metrics, self._watches) for feature in FEATURES)
+        self._parts = [part for part in made if part is not None]
         self._identities: dict[str, IdentityCheck] = {}
         self._controllers: dict[GVK, Controller] = {}
 
     async def run(self) -> None:
-        """Start, and run until the stop."""
+        """Start, and run until the stop. Raises ConfigError if nothing masks the secret values of runs."""
         settings = self._settings
+        if not any(feature.masks for feature in FEATURES):
+            raise ConfigError("this operator cannot mask the secret values of runs; install all of it")
         async with AsyncExitStack() as stack:
             credentials = await auth.load(settings.kubeconfig, settings.context, auth.HostEnvironment.of_process())
             client = await stack.enter_async_context(Client(credentials, noted=self._noted(credentials)))
             await self._admin.open_probes(stack)
             if not await self._connect(client):
                 return
-            plugins = engines.plugins(settings)
-            if not await self._set_up(client, plugins):
+            if not await self._set_up(client):
                 return
-            assigned = engines.assigned(plugins, self._watches)
+            assigned = engines.assigned(engines.PLUGINS, self._watches, settings)
             root = RunRoot(settings.runner_dir, settings.runner_dir_limit, CALLBACKS)
             stack.push_async_callback(root.close)
             if leftovers := await root.reap_leftovers():
@@ -149,82 +147,89 @@ class _Operator:
             form = run_log.form_of(settings.ansible_log_format)
             writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)
-            discovery = Discovery(client)
-            leadership: Leadership = SoleReplica()
-            if settings.leader_elect:
-                leadership = await replicas.make(settings, credentials, self._metrics, stack)
-            guard = LoopGuard(self._wake, delays(self._metrics))
-            dependents = self._dependents(client, discovery, guard, leadership)
-            references = References(
-                client, discovery, settings.namespaces, self._watches, guard.trigger, leadership.leads
-            )
-            dependents.declare(self._metrics)
-            reads = CachedReads(client, dependents, self._metrics)
-            clock = asyncio.get_running_loop().time
-            events = EventRecorder(client, settings.pod_name or platform.node(), clock, self._metrics)
-            writing = asyncio.create_task(self._background.keep("events", events.follow))
-            stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
-            observers = (dependents, references)
-            guards = [guard for plugin in plugins if plugin in assigned.values() for guard in plugin.guards]
-            own = OperatorHandlers(guards, [reads.handler], observers)
-            proxy, access = await self._open_proxy(stack, client, own)
-            for part in self._parts:
-                self._environment |= await part.open(stack)
+            operator = await self._open(stack, client)
+            guards = [guard for plugin in dict.fromkeys(assigned.values()) for guard in plugin.guards(settings)]
+            proxy, access = await self._open_proxy(stack, operator, guards)
             parts = OperatorParts(
                 settings=settings,
                 stack=stack,
                 root=root,
                 cold=ColdStarter(),
                 client=client,
-                discovery=discovery,
+                discovery=operator.discovery,
                 meters=self._metrics,
                 health=self._admin.health,
-                leads=leadership.leads,
+                leads=operator.leadership.leads,
                 until_answered=partial(self._until_answered, client),
                 environments=self._environments_of,
                 proxy_connection=proxy.connection,
                 connections={name: make for part in self._parts for name, make in part.connections.items()},
             )
-            opened = await engines.opened(plugins, assigned, parts, self._watches)
+            opened = await engines.opened(engines.PLUGINS, assigned, parts, self._watches)
             if self._signals.stop.is_set():
                 return
-            operator = Operator(
-                settings=settings,
-                metrics=self._metrics,
-                environment=self._environment,
-                search_path=self._search_path,
-                client=client,
-                discovery=discovery,
-                access=access,
-                observers=observers,
-                leadership=leadership,
-                recorders=self._recorders(writer, form),
-                background=self._background,
-                dependents=dependents,
-                dispatcher=self._dispatcher(opened.of),
-                events=events,
-            )
-            has_page = any(part.recorders for part in self._parts)
-            features = Features(settings, self._watches, guard, references, self._wake, has_page=has_page)
+            of_runs = RunParts(access, self._recorders(writer, form), self._dispatcher(opened.of))
             self._controllers |= {
-                watch.gvk: controllers.make(watch, opened.of[watch.gvk], operator, features) for watch in self._watches
+                watch.gvk: controllers.make(watch, opened.of[watch.gvk], operator, of_runs) for watch in self._watches
             }
-            self._identities |= identities.checks(client, discovery, self._watches, settings.namespaces)
+            self._identities |= identities.checks(client, operator.discovery, self._watches, settings.namespaces)
             self._admin.watch(self._controllers.values(), self._identities)
             await self._admin.open_metrics(stack, self._metrics, client)
             followed: dict[str, Work] = {
-                "dependents": partial(dependents.follow, self._background),
-                "dependents/read": reads.follow,
-                "references": partial(references.follow, self._background),
+                "dependents": partial(operator.dependents.follow, self._background),
                 "lag": self._metrics.measure_lag,
                 **{name: check.follow for name, check in self._identities.items()},
             }
             for engine in opened.all:
                 followed |= engine.followed
-            started = Started(stack, client, discovery, [*self._controllers.values()], features.sections())
             for part in self._parts:
-                followed |= await part.start(started)
-            await self._work([engine.engine for engine in opened.all], followed, leadership)
+                followed |= await part.start(operator, [*self._controllers.values()])
+            await self._work([engine.engine for engine in opened.all], followed, operator.leadership)
+
+    async def _open(self, stack: AsyncExitStack, client: Client) -> Operator:
+        """Return what all kinds share, and open the parts of features."""
+        settings, discovery = self._settings, Discovery(client)
+        leadership = await self._lead(stack, client.credentials)
+        triggers = (part.trigger(self._wake) for part in self._parts)
+        trigger = next((trigger for trigger in triggers if trigger is not None), self._trigger)
+        dependents = self._dependents(client, discovery, trigger, leadership)
+        clock = asyncio.get_running_loop().time
+        events = EventRecorder(client, settings.pod_name or platform.node(), clock, self._metrics)
+        writing = asyncio.create_task(self._background.keep("events", events.follow))
+        stack.push_async_callback(events.close, writing, _EVENTS_GRACE)
+        operator = Operator(
+            settings=settings,
+            metrics=self._metrics,
+            environment=self._environment,
+            search_path=self._search_path,
+            client=client,
+            discovery=discovery,
+            leadership=leadership,
+            background=self._background,
+            dependents=dependents,
+            events=events,
+            watches=self._watches,
+            wake=self._wake,
+            trigger=trigger,
+            rights=REQUIRED_RIGHTS,
+            stack=stack,
+            parts=self._parts,
+        )
+        for part in self._parts:
+            self._environment |= await part.open(operator)
+        return operator
+
+    async def _lead(self, stack: AsyncExitStack, credentials: auth.Credentials) -> Leadership:
+        """Become one of several replicas if a flag requires it. Raises ConfigError if no feature can."""
+        if not self._settings.leader_elect:
+            return SoleReplica()
+        for feature in FEATURES:
+            if feature.leadership is not None:
+                return await feature.leadership(self._settings, credentials, self._metrics, stack)
+        raise ConfigError("--leader-elect: this operator has no leader election; install all of it")
+
+    def _trigger(self, notification: Notification) -> None:
+        self._wake(notification.target, notification.cause)
 
     def _wake(self, target: ObjectRef, cause: Cause) -> None:
         self._controllers[target.gvk].wake(target.key, cause)
@@ -249,17 +254,19 @@ class _Operator:
 
     def _environments_of(self, watch: Watch) -> Sequence[Mapping[str, str]]:
         """Return what overrides the operator's environment in runs of a watch; most runs have the first."""
-        plans = plan_environment(self._environment)
-        return {"apply": [self._environment], "plan": [plans]}.get(watch.mode, [self._environment, plans])
+        own = (feature.environments for feature in FEATURES if feature.environments is not None)
+        of_feature = next(own, None)
+        return [self._environment] if of_feature is None else of_feature(watch, self._environment)
 
-    def _dependents(self, client: Client, discovery: Discovery, guard: LoopGuard, leadership: Leadership) -> Dependents:
+    def _dependents(self, client: Client, discovery: Discovery, trigger: Trigger, leadership: Leadership) -> Dependents:
         """Return the watches of dependents, of no watch if owner injection is off."""
         settings = self._settings
         pod_namespace = auth.pod_namespace(auth.HostEnvironment.of_process())
         store = KindStore(storage(client, pod_namespace, settings.runner_dir))
         watches = self._watches if settings.inject_owner_ref else ()
-        dependents = Dependents(client, discovery, settings.namespaces, watches, guard.trigger, store, leadership.leads)
+        dependents = Dependents(client, discovery, settings.namespaces, watches, trigger, store, leadership.leads)
         leadership.listen(dependents.leadership_changed)
+        dependents.declare(self._metrics)
         return dependents
 
     def _dispatcher(self, engine_of: Mapping[GVK, OpenEngine]) -> Dispatcher:
@@ -270,21 +277,27 @@ class _Operator:
         return Dispatcher(ConcurrencyLimit.of(self._settings.most_runs(of_processes) + elsewhere))
 
     async def _open_proxy(
-        self, stack: AsyncExitStack, client: Client, own: OperatorHandlers
+        self, stack: AsyncExitStack, operator: Operator, guards: Sequence[Handler]
     ) -> tuple[Proxy, RunAccess]:
+        """Serve the proxy. `guards` are those of engines."""
         settings = self._settings
-        own = replace(own, calls=[observer for part in self._parts for observer in part.observers])
-        proxy, access = await open_proxy(stack, client, settings.proxy_port, own, inject=settings.inject_owner_ref)
+        more = [ProxyParts(guards=guards, runs=(operator.dependents,)), *(part.proxy for part in self._parts)]
+        proxy, access = await open_proxy(
+            *(stack, operator.client, settings.proxy_port),
+            inject=settings.inject_owner_ref,
+            watches=self._watches,
+            more=more,
+        )
         _log.info("Serving the proxy", port=proxy.port)
         self._admin.follow_proxy(SelfTest(proxy.url))
         return proxy, access
 
-    async def _set_up(self, client: Client, plugins: Sequence[EnginePlugin]) -> bool:
+    async def _set_up(self, client: Client) -> bool:
         """Resolve service accounts; return False if a signal stops the operator first."""
         resolve = partial(service_accounts.resolve, client, self._watches)
         self._watches = await self._until_answered(client, Request.ACCOUNT, resolve) or self._watches
-        for plugin in plugins:
-            self._watches = tuple(map(plugin.without_own_objects, self._watches))
+        for plugin in engines.PLUGINS:
+            self._watches = tuple(plugin.without_own_objects(watch, self._settings) for watch in self._watches)
         return not self._signals.stop.is_set()
 
     async def _until_answered(self, client: Client, kind: Request, send: Callable[[], Awaitable[T]]) -> T | None:

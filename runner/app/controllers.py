@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from runner.app import features
-from runner.app.features import Features
-from runner.app.own_status import OWN_STATUS
 from runner.base import log
 from runner.core.kube.client import Selection
 from runner.core.kube.informer import Informer
 from runner.core.queue.concurrency import ConcurrencyLimit
-from runner.core.queue.queue import WorkQueue
+from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.kind import Kind, Operator
+from runner.core.reconcile.marks import RUN_MARK
 from runner.core.reconcile.own_hooks import Refusals
 from runner.core.reconcile.owner_check import OwnerCheck
 from runner.core.reconcile.reconcile import Reconciler
+from runner.core.reconcile.run_access import RunAccess
+from runner.core.reconcile.run_log import RunObserver
 from runner.core.reconcile.runs import JobFactory, Runs, bounds_of
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.watch import Watch
@@ -27,11 +30,20 @@ from runner.values.objects import Object
 _log = log.get(__name__)
 
 
-def make(watch: Watch, engine: OpenEngine, operator: Operator, options: Features) -> Controller:
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """Parts of the operator for the runs of all kinds."""
+
+    access: RunAccess
+    recorders: Sequence[RunObserver]
+    dispatcher: Dispatcher
+
+
+def make(watch: Watch, engine: OpenEngine, operator: Operator, of_runs: RunParts) -> Controller:
     """Return the controller of a watch."""
-    kind = _kind(watch, engine, operator)
+    kind = _kind(watch, engine, operator, of_runs)
     scope = kind.scope
-    options.add(kind)
+    kind.hooks.extend(features.hooks(kind))
     account, selector = watch.service_account or None, watch.selector or None
     workers = kind.queue.limit.workers
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
@@ -42,7 +54,7 @@ def make(watch: Watch, engine: OpenEngine, operator: Operator, options: Features
     return Controller(scope, reconciler, kind.runs, kind.hooks, kind.queue)
 
 
-def _kind(watch: Watch, engine: OpenEngine, operator: Operator) -> Kind:
+def _kind(watch: Watch, engine: OpenEngine, operator: Operator, of_runs: RunParts) -> Kind:
     settings = operator.settings
     finalizer = watch.finalizer.name if watch.finalizer else ""
     selection = Selection(labels=watch.selector, fields=watch.field_selector)
@@ -50,19 +62,18 @@ def _kind(watch: Watch, engine: OpenEngine, operator: Operator) -> Kind:
     scope = WatchScope(
         *(watch, informer, operator.leadership, operator.metrics, operator.events),
         bounds=bounds_of(watch, settings),
-        own=OWN_STATUS,
-        next_change=features.next_change(watch),
+        own=features.OWN_STATUS,
         background=operator.background,
-        marks=features.MARKS,
+        marks=(*features.MARKS, RUN_MARK),
     )
     scope.registry.subscribe(partial(operator.dependents.forget, watch.gvk))
     owners = OwnerCheck(scope, operator.client)
     jobs = JobFactory(scope, settings, operator.environment)
-    runs = Runs(scope, engine.engine, operator.recorders, operator.access, owners.during_run, jobs)
+    runs = Runs(scope, engine.engine, of_runs.recorders, of_runs.access, owners.during_run, jobs)
     status = _status(scope, operator)
     most = engine.most(watch)
     workers = settings.workers_for(watch.gvk) if most is None else most
-    queue = WorkQueue(ConcurrencyLimit.of(workers), operator.dispatcher)
+    queue = WorkQueue(ConcurrencyLimit.of(workers), of_runs.dispatcher)
     return Kind(
         operator=operator,
         scope=scope,

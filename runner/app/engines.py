@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from runner.base.config.settings import Settings
-from runner.core.engine.run_engine import RunEngine
-from runner.core.watches.watch import Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod import plugin as pod
 from runner.engines.warm import plugin as warm
-from runner.values.objects import GVK
+
+if TYPE_CHECKING:
+    from runner.base.config.settings import Settings
+    from runner.core.watches.watch import Watch
+    from runner.values.objects import GVK
+
+
+def _can_all(_settings: Settings) -> Callable[[Watch], bool]:
+    return lambda _watch: True
 
 
 async def _open(parts: OperatorParts, _watches: Sequence[Watch]) -> OpenEngine:
+    from runner.core.engine.run_engine import RunEngine  # noqa: PLC0415 - see EnginePlugin
+
     return OpenEngine(RunEngine(parts.root, parts.cold, parts.settings.run_memory_limit))
 
 
-def plugins(settings: Settings) -> tuple[EnginePlugin, ...]:
-    """Return the engines in the order in which they may claim a watch.
-
-    Raises:
-        ConfigError: the engine that a flag requires is not available.
-    """
-    return (
-        pod.make(settings),  # a watch that isolates its runs has no other engine, whatever the flag is
-        warm.make(settings),
-        EnginePlugin(lambda _watch: True, _open),  # new interpreters can run everything
-    )
+PLUGINS = (
+    pod.PLUGIN,  # a watch that isolates its runs has no other engine, whatever the flag is
+    warm.PLUGIN,
+    EnginePlugin(claims=_can_all, open=_open),  # new interpreters can run everything
+)
+"""The engines in the order in which they may claim a watch."""
 
 
-def assigned(plugins: Iterable[EnginePlugin], watches: Iterable[Watch]) -> Mapping[GVK, EnginePlugin]:
+def assigned(
+    plugins: Iterable[EnginePlugin], watches: Iterable[Watch], settings: Settings
+) -> Mapping[GVK, EnginePlugin]:
     """Return the engine of each watch.
 
     Raises:
-        ConfigError: the engine that a watch requires is not available.
+        ConfigError: the engine that a flag or a watch requires is not available.
     """
-    return {watch.gvk: next(plugin for plugin in plugins if plugin.claims(watch)) for watch in watches}
+    claims = [(plugin, plugin.claims(settings)) for plugin in plugins]
+    return {watch.gvk: next(plugin for plugin, can_run in claims if can_run(watch)) for watch in watches}
 
 
 @dataclass(frozen=True, slots=True)

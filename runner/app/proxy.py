@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+from runner.app.features import FEATURES
 from runner.core.kube import service_accounts
 from runner.core.kube.client import Client
-from runner.core.proxy.calls import Handler, Observer
 from runner.core.proxy.handlers.confined import Confined
 from runner.core.proxy.handlers.negotiate import Negotiate
 from runner.core.proxy.handlers.served import ServedResources
@@ -19,35 +19,26 @@ from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.identity import Identities
 from runner.core.proxy.server import Proxy
 from runner.core.reconcile import run_access
-from runner.core.reconcile.run_access import AccessObserver, RunAccess
-from runner.features.discoverycache.handler import DiscoveryCache
-from runner.features.masking import requests as masked
-from runner.features.plan.requests.handler import Planning
-from runner.features.prune import requests as pruned
-from runner.features.unchanged import requests as unchanged
+from runner.core.reconcile.feature import ProxyBase, ProxyParts
+from runner.core.reconcile.run_access import RunAccess
+from runner.core.watches.watch import Watch
 
 _GRACE = 1.0
 """Seconds for calls through the proxy after the end of all runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorHandlers:
-    """Handlers and observers that only an operator has, and no preview."""
-
-    guards: Sequence[Handler] = ()
-    """Refuse requests before any other handler."""
-    reads: Sequence[Handler] = ()
-    """Answer reads from memory."""
-    runs: Sequence[AccessObserver] = ()
-    """Observe runs, and the objects that they write and read."""
-    calls: Sequence[Observer] = ()
-    """Observe calls after those of the features below."""
-
-
 async def open_proxy(
-    stack: AsyncExitStack, client: Client, port: int, more: OperatorHandlers, *, inject: bool
+    stack: AsyncExitStack,
+    client: Client,
+    port: int,
+    *,
+    inject: bool,
+    watches: Sequence[Watch] = (),
+    more: Sequence[ProxyParts] = (),
 ) -> tuple[Proxy, RunAccess]:
-    """Serve the proxy on `port` (0: a free one) until the stack is closed. `inject`: objects of runs get owners.
+    """Serve the proxy on `port` (0: a free one) until the stack is closed.
+
+    `inject`: objects of runs get owners. `watches` and `more` are what an operator has, and a preview has not.
 
     Raises:
         ConfigError: the port is in use.
@@ -55,19 +46,24 @@ async def open_proxy(
     identities = Identities()
     clock = asyncio.get_running_loop().time
     served = ServedResources(client, clock)
-    discovery_cache = DiscoveryCache(clock, served.forget)
-    handlers: list[Handler] = [
-        *more.guards,
+    base = ProxyBase(watches, served, clock)
+    parts = [*(feature.proxy(base) for feature in FEATURES), *more]
+
+    def of_all(place: Callable[[ProxyParts], Sequence[Any]]) -> list[Any]:
+        return [added for part in parts for added in place(part)]
+
+    runs = of_all(lambda part: part.runs)
+    handlers = [
+        *of_all(lambda part: part.guards),
         Confined(),  # with the guards, before all handlers that answer
-        discovery_cache,  # before the format is chosen: it returns each document in the format of its request
+        *of_all(lambda part: part.documents),
         Negotiate(),  # before the handlers that parse
-        *more.reads,  # before the handlers that send requests for a run
-        Writes(served, client, *more.runs, hook=pruned.creations),
-        Planning(served, clock),  # last, so that all others treat a plan run like a real one
+        *of_all(lambda part: part.reads),
+        Writes(served, client, *runs),
+        *of_all(lambda part: part.trials),
     ]
-    observers = [masked.OBSERVER, unchanged.OBSERVER, pruned.OBSERVER, *more.calls]  # secrets before a request waits
-    own_paths = {masked.NO_LOG_PATH: masked.receive}
-    proxy = Proxy(client.credentials, identities, handlers, observers, own_paths)
+    own_paths = {path: answer for part in parts for path, answer in part.own_paths.items()}
+    proxy = Proxy(client.credentials, identities, handlers, of_all(lambda part: part.observers), own_paths)
     await proxy.start(run_access.LOOPBACK, port)
     stack.push_async_callback(proxy.close, _GRACE)
     environment = run_access.secrets_in(os.environ)
@@ -76,9 +72,9 @@ async def open_proxy(
         return [*client.credentials.secret_values(), *environment]
 
     return proxy, RunAccess(
-        *(proxy, identities, more.runs),
+        *(proxy, identities, runs),
         inject=inject,
         account_exists=partial(service_accounts.exists, client),
         known=known,
-        prepare=partial(discovery_cache.read_ahead, send=proxy.forward),
+        prepare=[partial(prepare, send=proxy.forward) for prepare in of_all(lambda part: part.prepare)],
     )

@@ -49,7 +49,7 @@ def add_commands(
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
+    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - as above
     from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
     from runner.core.watches import validation  # noqa: PLC0415 - as above

@@ -24,7 +24,6 @@ from runner.base.config.options import Option, removed_flags
 from runner.base.config.settings import GROUPS, OPTIONS
 from runner.cli import logs
 from runner.cli import text as cli_text
-from runner.engines.warm import tested
 from runner.features.rollout import commands as rollout
 from runner.values.errors import ConfigError, OperatorError
 
@@ -182,7 +181,7 @@ def _unknown(what: str, word: str, known: Sequence[str]) -> str:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - as above
+    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - as above
     from runner.base import log  # noqa: PLC0415 - takes a third of a second, which --help need not wait for
     from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.core.watches import watch as watches  # noqa: PLC0415 - as above
@@ -206,8 +205,10 @@ def _version(_: argparse.Namespace) -> int:
     for distribution in ("ansible-core", "ansible-runner", "kubernetes"):
         print(f"{distribution:<16}  {metadata.version(distribution)}")
     print(f"{'Python':<16}  {'.'.join(map(str, sys.version_info[:3]))}")
-    if problem := tested.problem():
-        print(f"warning: {tested.SLOW}: {problem}", file=sys.stderr)
+    from runner.app.engines import PLUGINS  # noqa: PLC0415 - as above
+
+    for problem in filter(None, (plugin.problem() for plugin in PLUGINS)):
+        print(f"warning: {problem}", file=sys.stderr)
     return OK
 
 

@@ -5,24 +5,29 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from runner.base.config.settings import Settings
-from runner.base.meters import Meters
-from runner.base.monitoring.background import Work
-from runner.base.monitoring.health import HealthChecks
-from runner.core.engine.job import Engine
-from runner.core.engine.run_root import RunRoot
-from runner.core.engine.starter import ColdStarter
-from runner.core.kube.client import Client
-from runner.core.kube.discovery import Discovery
-from runner.core.kube.meaning import Request
-from runner.core.proxy.calls import Handler
-from runner.core.watches.watch import Watch
+from runner.core.kube.rights import NO_RIGHTS, RequiredRights
+
+if TYPE_CHECKING:
+    import asyncio
+    from contextlib import AsyncExitStack
+
+    from runner.base.config.settings import Settings
+    from runner.base.meters import Meters
+    from runner.base.monitoring.background import Work
+    from runner.base.monitoring.health import HealthChecks
+    from runner.core.engine.job import Engine
+    from runner.core.engine.run_root import RunRoot
+    from runner.core.engine.starter import ColdStarter
+    from runner.core.kube.client import Client
+    from runner.core.kube.discovery import Discovery
+    from runner.core.kube.meaning import Request
+    from runner.core.proxy.calls import Handler
+    from runner.core.watches.field import FeatureFields
+    from runner.core.watches.watch import Watch
 
 T = TypeVar("T")
 
@@ -74,21 +79,30 @@ class OpenEngine:
     """Returns how many runs of a watch there may be at once; None: as many as `Settings` allows for processes."""
 
 
-def _unchanged(watch: Watch) -> Watch:
+def _unchanged(watch: Watch, _settings: Settings) -> Watch:
     return watch
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnginePlugin:
-    """An engine, before the operator has started."""
+def _no_guards(_settings: Settings) -> Sequence[Handler]:
+    return ()
 
-    claims: Callable[[Watch], bool]
-    """Returns whether this engine can run the objects of a watch. Raises ConfigError if the watch requires an engine
-    that is not available."""
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class EnginePlugin:
+    """An engine as plain data of its folder. Its functions import what they need when they are called."""
+
+    claims: Callable[[Settings], Callable[[Watch], bool]]
+    """Returns what decides whether this engine can run the objects of a watch. Both raise ConfigError if a setting
+    requires an engine that is not available."""
     open: Callable[[OperatorParts, Sequence[Watch]], Awaitable[OpenEngine | None]]
     """Opens the engine for the watches that it runs. Returns None if it is not needed, or if a signal stops the
     operator. Raises ConfigError if a setting is missing or wrong."""
-    guards: tuple[Handler, ...] = ()
-    """Handlers of the proxy that come first, if the engine runs a watch."""
-    without_own_objects: Callable[[Watch], Watch] = _unchanged
+    fields: Sequence[FeatureFields] = ()
+    """Fields of watches.yaml."""
+    rights: RequiredRights = NO_RIGHTS
+    guards: Callable[[Settings], Sequence[Handler]] = _no_guards
+    """Returns handlers of the proxy that come first, if the engine runs a watch."""
+    without_own_objects: Callable[[Watch, Settings], Watch] = _unchanged
     """Returns a watch that does not select the objects that the engine creates."""
+    problem: Callable[[], str] = str
+    """Returns why the engine cannot be used here; empty if it can, or if nobody misses it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from runner.app.callbacks import CALLBACKS
+from runner.app.features import CALLBACKS
 from runner.base.config.settings import EngineName
 from runner.core.engine.job import EventSink, Job, RunResult
 from runner.core.engine.run_engine import RunEngine

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from runner.core.queue import reasons
-from runner.features.plan.drift import DRIFT
-from runner.features.prune.hooks import PRUNE
-from runner.features.references.watching import REFERENCE
-from runner.features.rollout.hooks import ROLLOUT
+from runner.features.plan.feature import DRIFT
+from runner.features.prune.feature import PRUNE
+from runner.features.references.feature import REFERENCE
+from runner.features.rollout.feature import ROLLOUT
 
 REASONS = (*reasons.CORE, REFERENCE, PRUNE, ROLLOUT, DRIFT)

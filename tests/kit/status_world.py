@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.engine.job import Outcome, RunResult, TaskFailure
 from runner.core.status import report as status
 from runner.core.status.patch import patch, without_health

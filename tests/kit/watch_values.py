@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.base.events.bodies import ApiEvent
 from runner.core.kube.informer import Informer
 from runner.core.reconcile.attempt import AnnotationBounds, WatchScope

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.app.callbacks import CALLBACKS
+from runner.app.features import CALLBACKS
 from runner.base.config.settings import EngineName
 from runner.core.engine import run_dir
 from runner.core.engine.job import Event, Job

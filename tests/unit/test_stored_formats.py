@@ -23,7 +23,7 @@ from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Finalizer
-from runner.engines.pod import jobs, plugin
+from runner.engines.pod import jobs, setup
 from runner.features.hosts import record as hosts
 from runner.features.plan import drift_status, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
@@ -134,7 +134,7 @@ def test_plan_in_the_status_whose_approval_stays_valid() -> None:
 
 async def test_certificate_authority_of_runs_in_pods() -> None:
     settings = sources.load(Namespace(), {}).settings
-    assert await plugin._authority(settings, CLIENT, "operators") == (b"the certificate", b"the key")
+    assert await setup._authority(settings, CLIENT, "operators") == (b"the certificate", b"the key")
 
 
 def test_run_in_a_pod_is_continued() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.engine import params
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube.discovery import ApiResource

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from runner.features.slowruns.feature import SLOW
+
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.hooks import FinishedRun, Hooks
 from runner.core.status.conditions import ended, make
-from runner.core.status.own import OwnStatus
 from runner.core.status.report import StatusReport
-
-SLOW = "Slow"
-OWN = OwnStatus(conditions=frozenset({SLOW}))
 
 
 class SlowRuns(Hooks):

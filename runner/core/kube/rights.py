@@ -80,6 +80,9 @@ class RequiredRights:
     """Returns those that depend on no resource of a watch."""
 
 
+NO_RIGHTS = RequiredRights()
+
+
 def granting(namespaces: Sequence[str], group: str, resource: str, *verbs: str, name: str = "") -> set[Right]:
     """Return rights of the operator for each of these namespaces and verbs."""
     return {Right("", namespace, group, resource, verb, name) for namespace in namespaces for verb in verbs}

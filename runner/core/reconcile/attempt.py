@@ -19,14 +19,15 @@ from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
 from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile import decisions
-from runner.core.reconcile.decisions import RUN_MARK, Mark, RetryTerms, RunContent
+from runner.core.reconcile.decisions import RetryTerms, RunContent
+from runner.core.reconcile.marks import RUN_MARK, Mark
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_log import ObjectEvents
 from runner.core.status.conditions import Condition
 from runner.core.status.own import OwnStatus
 from runner.core.status.report import StatusField
 from runner.core.watches.policy import MODES, RunMode, mode_of, strictest
-from runner.core.watches.watch import Watch
+from runner.core.watches.watch import NEXT_CHANGE, Watch
 from runner.values.errors import TerminalError
 from runner.values.lease_guard import Leadership, LeaseGuard
 from runner.values.objects import (
@@ -295,8 +296,6 @@ class WatchScope:
     background: Background = field(default_factory=Background)
     marks: Sequence[Mark] = (RUN_MARK,)
     """Annotations that start runs. Of several, the first one determines the reason."""
-    next_change: str = decisions.OBJECT_CHANGES
-    """The event that ends the wait after a terminal failure."""
 
     def about(self, obj: Object) -> ObjectEvents:
         """Return the Events about an object."""
@@ -323,5 +322,5 @@ class WatchScope:
             deleted_for=deleted_for(attempt.obj, now),
             terminating=terminating,
             has_own_finalizer=finalizer is not None and finalizer.content != self.watch.content,
-            next_change=self.next_change,
+            next_change=self.watch.more.get(NEXT_CHANGE),
         )

@@ -21,10 +21,11 @@ from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.marks import Mark
 from runner.core.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
-from runner.core.watches.watch import Content, Watch
+from runner.core.watches.watch import NEXT_CHANGE, Content, Watch
 from runner.values.backoff import Backoff
-from runner.values.objects import RUN_REQUESTED, JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
+from runner.values.objects import JSONPatch, LastResult, Object, finalizers_of, is_deleting, uid_of
 
 _DIGEST_SIZE = 8
 _LONGEST_UNREACHABLE = 300.0
@@ -43,24 +44,6 @@ _FINALIZER_CREATES = (
 
 
 # Before a run: what starts it, and what it executes.
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """An annotation whose new value starts a run."""
-
-    annotation: str
-    reason: RunReason
-    on_removal: bool = False
-    """True if its removal starts a run too."""
-
-    def differs(self, old: Summary, new: Summary) -> bool:
-        """Return True if a change of an object starts a run because of this annotation."""
-        value = new.marks.get(self.annotation, "")
-        return value != old.marks.get(self.annotation, "") and (self.on_removal or value != "")
-
-
-RUN_MARK = Mark(RUN_REQUESTED, reasons.REQUESTED)
 
 
 def run_reason(watch: Watch, change: Change, marks: Sequence[Mark], *, waits: bool) -> RunReason | None:
@@ -217,9 +200,6 @@ Result: TypeAlias = Done | RequeueAfter | Retry | Terminal
 """Result of an attempt."""
 
 
-OBJECT_CHANGES = "the object changes"
-
-
 @dataclass(frozen=True, slots=True)
 class RetryTerms:
     """Limits that apply to one run's result."""
@@ -236,7 +216,7 @@ class RetryTerms:
     """Whether the run failed to create an object because the namespace is being deleted."""
     has_own_finalizer: bool = False
     """Whether the finalizer has a role or playbook of its own, so that its `requeue_after` is about the deletion."""
-    next_change: str = OBJECT_CHANGES
+    next_change: str = NEXT_CHANGE.default
     """The event that ends the wait after a terminal failure."""
 
 

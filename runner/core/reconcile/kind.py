@@ -3,31 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from runner.base.config import paths
 from runner.base.config.settings import Settings
 from runner.base.events.recorder import EventRecorder
 from runner.base.monitoring.background import Background
 from runner.core.content.digest import ContentDigest
+from runner.core.dependents.notification import Trigger
 from runner.core.dependents.watching import Dependents
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
-from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.kube.rights import RequiredRights
+from runner.core.queue.queue import WorkQueue
+from runner.core.queue.request import Cause
 from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.feature import Part
 from runner.core.reconcile.hooks import Hooks
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.own_hooks import Refusals
 from runner.core.reconcile.owner_check import OwnerCheck
-from runner.core.reconcile.run_access import AccessObserver, RunAccess
-from runner.core.reconcile.run_log import RunObserver
+from runner.core.reconcile.run_access import AccessObserver
 from runner.core.reconcile.runs import Runs
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.watch import Watch
 from runner.values.lease_guard import Leadership
-from runner.values.objects import ObjectKey
+from runner.values.objects import ObjectKey, ObjectRef
+
+P = TypeVar("P", bound=Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +48,38 @@ class Operator:
     search_path: paths.SearchPath
     client: Client
     discovery: Discovery
-    access: RunAccess
-    observers: Sequence[AccessObserver]
     leadership: Leadership
-    recorders: Sequence[RunObserver]
     background: Background
     dependents: Dependents
-    dispatcher: Dispatcher
     events: EventRecorder
+    watches: Sequence[Watch]
+    wake: Callable[[ObjectRef, Cause], None]
+    """Requests the run of an object."""
+    trigger: Trigger
+    """Requests the run of an object because of another one, now or later."""
+    rights: Sequence[RequiredRights]
+    """Rights that its parts require."""
+    stack: AsyncExitStack
+    """Closed when the operator ends."""
+    parts: Sequence[Part]
+    """Parts of features."""
+
+    def part(self, kind: type[P]) -> P:
+        """Return the part of a class. Raises LookupError if the operator has none."""
+        for part in self.parts:
+            if isinstance(part, kind):
+                return part
+        raise LookupError(kind.__name__)
+
+    @property
+    def observers(self) -> Sequence[AccessObserver]:
+        """Observers of runs, and of the objects that they write and read."""
+        return (self.dependents, *(observer for part in self.parts for observer in part.proxy.runs))
+
+    @property
+    def has_page(self) -> bool:
+        """True if a part records the runs, to show them."""
+        return any(part.recorders for part in self.parts)
 
     def executed(self, watch: Watch) -> ContentDigest:
         """Return the digest of what a watch executes."""

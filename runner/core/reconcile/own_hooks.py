@@ -201,3 +201,8 @@ class FinalizerRemoval(Hooks):
                 return
         if failure is not None:
             raise failure
+
+
+def removal(scope: WatchScope, client: Client, refusals: Refusals) -> FinalizerRemoval | None:
+    """Return the removal of the finalizer of a watch; None if it has none."""
+    return FinalizerRemoval(scope, client, refusals) if scope.watch.finalizer else None

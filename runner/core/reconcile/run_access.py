@@ -100,10 +100,10 @@ class RunAccess:
         inject: bool,
         account_exists: Callable[[str], Awaitable[bool | None]],
         known: Callable[[], Iterable[str]],
-        prepare: Callable[[Session], Coroutine[Any, Any, None]],
+        prepare: Sequence[Callable[[Session], Coroutine[Any, Any, None]]],
     ) -> None:
         """`account_exists` returns whether a service account exists, or None; `known` returns the values that are
-        secret in every run. `prepare` makes requests ahead of those of a new run; the end of the run cancels it.
+        secret in every run. `prepare` makes requests ahead of those of a new run; the end of the run cancels them.
         """  # noqa: D205 - one list
         self._proxy = proxy
         self._identities = identities
@@ -155,11 +155,13 @@ class RunAccess:
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         for observer in self._observers:
             observer.began(owner)
-        ahead = asyncio.create_task(self._prepare(self._identities.issued(token)))
+        session = self._identities.issued(token)
+        ahead = [asyncio.create_task(prepare(session)) for prepare in self._prepare]
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:
-            ahead.cancel()
+            for task in ahead:
+                task.cancel()
             self._identities.revoke(token)
             disturbed = [observer for observer in self._observers if not observer.ended(owner)]
             if (note := attempt.more.get(OWNED_AT_END)) is not None:

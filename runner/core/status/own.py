@@ -53,3 +53,6 @@ class OwnStatus:
             return False
         kind = str(condition.get("type"))
         return kind in self.conditions or (kind in kstatus.TYPES and self.wrote(condition))
+
+
+NOTHING_OWN = OwnStatus()

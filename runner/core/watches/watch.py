@@ -73,6 +73,8 @@ INPUTS: Slot[Mapping[str, Any]] = Slot("inputs of runs", {})
 """Slot of a watch: settings of features on which its runs depend, by name of the setting. A change outdates results."""
 INVENTORIES: Slot[tuple[Path, ...]] = Slot("inventories", ())
 """Slot of a watch: inventories of the project that features add to its runs."""
+NEXT_CHANGE = Slot("next change", "the object changes")
+"""Slot of a watch: the event that ends the wait after a terminal failure, for messages."""
 IS_REMOTE: Slot[bool] = Slot("remote runs", default=False)
 """Slot of a watch: True if its runs are on machines with other clocks than the operator's."""
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from runner.base.config.settings import Settings
-from runner.base.credentials.auth import OwnNamespaces
-from runner.core.kube.discovery import ApiResource
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
-from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import POD_POLICY
-from runner.engines.pod.plugin import authority_name
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runner.base.config.settings import Settings
+    from runner.base.credentials.auth import OwnNamespaces
+    from runner.core.kube.discovery import ApiResource
+    from runner.core.watches.watch import Watch
+
+_DEFAULT_ID = "ansible-operator"
 _SECRETS, _JOBS = ("", "secrets"), ("batch", "jobs")
+
+
+def authority_name(settings: Settings) -> str:
+    """Return the name of the Secret or file with the certificate authority."""
+    return f"{settings.leader_election_id or _DEFAULT_ID}-pods-ca"
 
 
 def _of_watch(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:

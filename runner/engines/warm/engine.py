@@ -37,8 +37,6 @@ class WarmChoice:
         self._default = default
         self._problem = tested.problem()
         self._logged = log.Once()
-        self.is_demanded = False
-        """True if a user required the warm engine; `auto` does not."""
         self.check(default, "--engine")
 
     def check(self, name: EngineName | None, source: str) -> None:
@@ -49,7 +47,6 @@ class WarmChoice:
         """
         if name == "warm" and self._problem:
             raise ConfigError(f"{source}: the warm engine cannot be used: {self._problem}; write auto or exec")
-        self.is_demanded |= name == "warm"
 
     def is_warm(self, name: EngineName | None) -> bool:
         """Return True if runs with this engine are forked; None is the default engine."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from typing import TYPE_CHECKING
 
-from runner.base.config.settings import Settings
-from runner.base.meters import Meters
-from runner.core.engine.starter import ColdStarter
-from runner.core.watches.watch import Content, Watch
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
-from runner.engines.warm.engine import WarmChoice, WarmEngine
-from runner.engines.warm.fields import ENGINE
-from runner.engines.warm.server.pool import Pool
+from runner.engines.warm import tested
+from runner.engines.warm.fields import ENGINE, FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from runner.base.config.settings import Settings
+    from runner.base.meters import Meters
+    from runner.core.engine.starter import ColdStarter
+    from runner.core.watches.watch import Content, Watch
+    from runner.engines.warm.server.pool import Pool
 
 
-def make(settings: Settings) -> EnginePlugin:
-    """Return the engine. Raises ConfigError if `--engine` requires it, and it is not available."""
+def _claims(settings: Settings) -> Callable[[Watch], bool]:
+    from runner.engines.warm.engine import WarmChoice  # noqa: PLC0415 - see EnginePlugin
+
     choice = WarmChoice(settings.engine)
 
     def claims(watch: Watch) -> bool:
@@ -24,16 +28,19 @@ def make(settings: Settings) -> EnginePlugin:
         choice.check(name, f"watches.yaml, line {watch.line}: engine")
         return choice.is_warm(name)
 
-    return EnginePlugin(claims, partial(_open, choice))
+    return claims
 
 
-async def _open(choice: WarmChoice, parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine:
+async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine:
+    from runner.engines.warm.engine import WarmEngine  # noqa: PLC0415 - see EnginePlugin
+
     settings, cold = parts.settings, parts.cold
     engine = WarmEngine(parts.root, cold, settings.warm_without, settings.run_memory_limit)
     await engine.remove_leftovers()
     pool = engine.pool
     _declare(parts.meters, pool, cold)
-    parts.health.add("engine", lambda: engine.lasting_problem() if choice.is_demanded else None, grace=0.0)
+    is_demanded = "warm" in {settings.engine, *(watch.more.get(ENGINE) for watch in watches)}
+    parts.health.add("engine", lambda: engine.lasting_problem() if is_demanded else None, grace=0.0)
     parts.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in pool.shortfalls().items()})
     for environment, contents in _by_environment(parts, watches):
         engine.expect(contents, environment)
@@ -62,3 +69,11 @@ def _by_environment(
         for environment in parts.environments(watch):
             contents.setdefault(frozenset(environment.items()), []).extend(watch.contents)
     return [(dict(environment), of_runs) for environment, of_runs in contents.items()]
+
+
+def _problem() -> str:
+    problem = tested.problem()
+    return f"{tested.SLOW}: {problem}" if problem else ""
+
+
+PLUGIN = EnginePlugin(fields=(FIELDS,), claims=_claims, open=_open, problem=_problem)

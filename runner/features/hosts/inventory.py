@@ -20,8 +20,6 @@ from runner.core.engine import extravars
 from runner.core.engine.job import RunResult, TaskFailure
 from runner.values.slots import Slot
 
-CALLBACKS = Path(__file__).with_name("callbacks")
-"""Folder with the callback that keeps the hosts of a resource and of the project apart."""
 REMOVED = "removed"
 """Group of the hosts that a former run had, and that the resource does not name any more."""
 UNRESOLVED = "unresolved.invalid"

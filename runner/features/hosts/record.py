@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 from runner.core.engine.job import HostRecap, RunResult
 from runner.features.hosts import spec
+from runner.features.hosts.feature import FIELD
 from runner.features.hosts.inventory import HOST_KEYS, Host, Hosts
 from runner.values.errors import TerminalError
 from runner.values.objects import Object, mapping, maps
 
 Entry: TypeAlias = Mapping[str, Any]
 
-FIELD = "hosts"
 _LONGEST_NAME = 100
 """Characters of each part of the name of a removed host whose own name another host has."""
 _COUNTS = ("ok", "changed", "failures", "unreachable")

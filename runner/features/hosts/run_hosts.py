@@ -10,9 +10,7 @@ from runner.base import log
 from runner.core.engine import conversion, params
 from runner.core.engine.job import Job, RunResult
 from runner.core.kube.client import Client
-from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Request
-from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.kube.state import SECRETS
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt, Interim
@@ -24,6 +22,7 @@ from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import Watch
 from runner.features.hosts import addresses, credentials, record, spec
 from runner.features.hosts.addresses import AddressCheck, Resolver
+from runner.features.hosts.feature import FIELD
 from runner.features.hosts.fields import INVENTORY, InventoryPolicy
 from runner.features.hosts.inventory import HOST_KEYS, UNRESOLVED, Credentials, Host, Hosts, fact_environment
 from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError, TerminalError
@@ -56,7 +55,7 @@ class RunHosts(Hooks):
         if hosts is None:
             return StatusReport(())
         entries = record.after_run(hosts, record.entries(attempt.obj), run.result)
-        return StatusReport((), fields={record.FIELD: entries})
+        return StatusReport((), fields={FIELD: entries})
 
     async def before(self, attempt: Attempt) -> Attempt:
         """Add the hosts, with the credentials and checked addresses of this run.
@@ -121,7 +120,7 @@ class RunHosts(Hooks):
             return attempt
         hosts = record.with_keys(hosts, keys)
         entries = record.at_start(hosts, record.entries(attempt.obj))
-        change = StatusReport((), fields={record.FIELD: entries})
+        change = StatusReport((), fields={FIELD: entries})
         await self._writer.write(attempt.resource, attempt.obj, report.observed(attempt.obj, change), attempt.guard)
         return _with_hosts(attempt, hosts, Interim(entries, entries))
 
@@ -189,7 +188,7 @@ def _check_keys(policy: InventoryPolicy) -> None:
 
 def _with_hosts(attempt: Attempt, hosts: Hosts, entries: Interim) -> Attempt:
     more = attempt.more.having(HOSTS, hosts)
-    return replace(attempt, more=more, interim={**attempt.interim, record.FIELD: entries})
+    return replace(attempt, more=more, interim={**attempt.interim, FIELD: entries})
 
 
 def _name(path: SpecPath, obj: Object) -> ObjectKey | None:
@@ -211,13 +210,3 @@ def _name(path: SpecPath, obj: Object) -> ObjectKey | None:
     if own and namespace != own:
         raise TerminalError(f"{path.text}: Secret {namespace}/{name} is in another namespace; use one in {own}")
     return ObjectKey(namespace, name)
-
-
-def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
-    policy = watch.more.get(INVENTORY)
-    if policy is None or policy.credentials is None:
-        return set()
-    return granting(places.of(resource), "", "secrets", "get")
-
-
-RIGHTS = RequiredRights(_rights)

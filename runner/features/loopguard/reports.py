@@ -12,15 +12,12 @@ from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.hooks import Hooks, Skip
 from runner.core.status import report
 from runner.core.status.conditions import ended, make
-from runner.core.status.own import OwnStatus
 from runner.core.status.report import StatusReport
 from runner.core.status.writer import StatusWriter
+from runner.features.loopguard.feature import CONTENDED
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.values.errors import ApiError, ApiUnavailableError, LeaseLostError
 from runner.values.objects import Object, ObjectKey, ObjectRef
-
-CONTENDED = "Contended"
-OWN = OwnStatus(conditions=frozenset({CONTENDED}))
 
 
 def contended(reason: str, sentence: str) -> StatusReport:

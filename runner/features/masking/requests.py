@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import orjson
@@ -27,8 +26,6 @@ from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.protobuf import secrets
 from runner.core.proxy.request import RequestInfo
 
-CALLBACKS = Path(__file__).with_name("callbacks")
-"""Folder with the callback that reports the arguments of tasks with `no_log`."""
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
 

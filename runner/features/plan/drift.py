@@ -16,7 +16,6 @@ from prometheus_client import Counter
 from runner.base import log
 from runner.core.engine.job import Outcome
 from runner.core.queue.queue import WorkQueue
-from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, resync_delay
 from runner.core.reconcile.hooks import NOTHING, FinishedRun, Hooks, Skip
@@ -28,10 +27,9 @@ from runner.features.plan import published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.drift_fields import DriftPolicy
 from runner.features.plan.drift_status import drift_ended, drift_found, drift_of
+from runner.features.plan.feature import DRIFT
 from runner.features.plan.runs import PlanRun, PlanRuns
 from runner.values.objects import ObjectKey, uid_of
-
-DRIFT = RunReason("drift check", 1200.0, is_check=True)
 
 
 class DriftSchedule(Hooks):

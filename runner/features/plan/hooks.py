@@ -16,10 +16,9 @@ from runner.base import log
 from runner.core.content.digest import ContentDigest
 from runner.core.engine.job import Outcome
 from runner.core.kube.client import Client, PatchType
-from runner.core.queue import reasons
 from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import AnnotationOverrides, Attempt, WatchScope, overrides_of
-from runner.core.reconcile.decisions import Done, Mark, RequeueAfter, Retry
+from runner.core.reconcile.decisions import Done, RequeueAfter, Retry
 from runner.core.reconcile.hooks import UP_TO_DATE, Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_log import ObjectEvents
 from runner.core.reconcile.runs import Runs
@@ -47,10 +46,7 @@ from runner.features.plan.plan_status import APPROVE, approved_hash
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.values.digests import digest
-from runner.values.objects import MODE, JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
-
-MARKS = (Mark(MODE, reasons.CHANGED, on_removal=True), Mark(APPROVE, reasons.REQUESTED))
-"""Annotations that set the mode of an object, and approve a plan."""
+from runner.values.objects import JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
 
 _NONCE = 8
 """Bytes."""

@@ -11,6 +11,8 @@ import orjson
 
 from runner.base import page
 from runner.base.page import Node, PageSections, Section
+from runner.core.reconcile.feature import Part
+from runner.core.reconcile.kind import Operator
 from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.features.plan import drift_status, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
@@ -32,7 +34,7 @@ _COLUMNS = (("Object", ""), ("Change", "tight"), ("Fields", "wide"))
 
 
 @dataclass(slots=True)
-class LatestPlans:
+class LatestPlans(Part):
     """Latest plan of each object, with the values of its changes; the oldest plan is removed first."""
 
     modes: Mapping[GVK, RunMode]
@@ -42,6 +44,11 @@ class LatestPlans:
     revision: int = 0
     """Number of plans that were added."""
     _plans: OrderedDict[tuple[GVK, ObjectKey], Mapping[_Title, _Row]] = field(default_factory=OrderedDict)
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Keep no plans if there is no page."""
+        self.is_shown = operator.has_page
+        return {}
 
     def add(self, plan: ResourcePlan) -> None:
         """Keep the changes of a plan, unless it failed."""

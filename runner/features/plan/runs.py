@@ -13,9 +13,7 @@ from runner.base import log
 from runner.core.content import lookups
 from runner.core.engine.job import Job, Outcome, RunResult
 from runner.core.kube.client import Client
-from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Follow, Request, follow
-from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.kube.state import ClusterState, Stored
 from runner.core.masking.masker import TOO_SLOW, SearchTimeoutError
 from runner.core.reconcile.attempt import Attempt
@@ -23,7 +21,6 @@ from runner.core.reconcile.decisions import RunContent
 from runner.core.reconcile.run_access import Grant
 from runner.core.reconcile.runs import Runs
 from runner.core.status.own import OwnStatus
-from runner.core.watches.watch import Watch
 from runner.features.plan import changes, published, tasks
 from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
@@ -193,12 +190,3 @@ class PlanConfigMaps:
             self._log.warning(
                 "Cannot write the ConfigMap of a plan, so that the status contains only a part of it", error=str(error)
             )
-
-
-def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
-    if watch.mode == "apply":
-        return set()
-    return granting(places.of(resource), "", "configmaps", "create", "delete", "get", "patch")
-
-
-RIGHTS = RequiredRights(_rights)

@@ -10,25 +10,33 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import TaskGroup
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from runner.base import log
+from runner.base.credentials import auth
 from runner.core.content import lookups
 from runner.core.content.digest import ContentDigest
 from runner.core.engine.job import Outcome, RunResult
+from runner.core.proxy.handlers.writes import WRITE_HOOK
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
+from runner.core.queue.request import Cause
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.feature import Part, ProxyParts
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
+from runner.core.reconcile.kind import Kind, Operator
 from runner.core.status.report import StatusReport
 from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
+from runner.features.prune import store
 from runner.features.prune.coverage import Coverage
+from runner.features.prune.feature import PRUNE
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord
 from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState
+from runner.features.prune.requests import OBSERVER
 from runner.features.prune.run_objects import USES, RunObjects, RunUses
 from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.features.prune.sharing import OperatorUses
@@ -38,8 +46,6 @@ from runner.values.digests import digest_of
 from runner.values.errors import ApiError, ApiUnavailableError
 from runner.values.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
 from runner.values.ownership import Owner
-
-PRUNE = RunReason("prune check", 60.0, is_announced=False, repairs=True)
 
 _MOST_NAMED = 5
 """Deleted objects that an Event names."""
@@ -267,7 +273,8 @@ class Pruner(Hooks):
 
 
 def _recorded(attempt: Attempt, uses: RunUses) -> Attempt:
-    return replace(attempt.having(USES, uses), sinks=(*attempt.sinks, uses.coverage.event))
+    attempt = attempt.having(USES, uses).having(WRITE_HOOK, uses if isinstance(uses, RunObjects) else None)
+    return replace(attempt, sinks=(*attempt.sinks, uses.coverage.event))
 
 
 def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:
@@ -287,3 +294,27 @@ def _note_handlers(record: CreationRecord, objects: RunObjects, coverage: Covera
         entry = record.objects.get(ident)
         if entry is not None and any(begin <= at <= end for begin, end in coverage.handlers):
             entry.exempt = True
+
+
+class SharedUses(Part):
+    """Uses of objects by all resources of an operator."""
+
+    uses: OperatorUses
+    proxy = ProxyParts(observers=(OBSERVER,))
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Begin without uses."""
+        self.uses = OperatorUses(lambda resource, why: operator.wake(resource, Cause.of(PRUNE, (why,))))
+        return {}
+
+
+def of_kind(kind: Kind) -> Pruner:
+    """Return the hooks of a kind."""
+    scope, operator, uses = kind.scope, kind.operator, kind.operator.part(SharedUses).uses
+    client, discovery, account = operator.client, operator.discovery, scope.watch.service_account
+    deletion = PruneDeletion(scope, client, discovery, operator.observers, uses, account)
+    space = auth.pod_namespace(auth.HostEnvironment.of_process())
+    state = store.storage(client, space, operator.settings.runner_dir)
+    return Pruner(
+        scope, kind.executed, uses, PruneRecords(scope, client, discovery, store.RecordStore(state)), deletion
+    )

@@ -10,19 +10,12 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from runner.core.proxy.calls import Answer, Call, Observer
-from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.request import RequestInfo
-from runner.features.prune.run_objects import USES, RunObjects
+from runner.features.prune.run_objects import USES
 from runner.values.objects import ObjectKey
 
 _BY_RESPONSE = frozenset({"list", "create"})
 """Verbs of requests of which the response names the objects."""
-
-
-def creations(run: RunIdentity) -> RunObjects | None:
-    """Return the record of what a run creates; None if there is none. A trial creates nothing."""
-    objects = run.more.get(USES)
-    return objects if isinstance(objects, RunObjects) and run.view is None else None
 
 
 async def requested(call: Call) -> None:

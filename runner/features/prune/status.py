@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from runner.core.status.conditions import Condition, ConditionStatus, find, make
-from runner.core.status.own import OwnStatus
 from runner.core.status.report import MOST_NAMED
+from runner.features.prune.feature import PRUNABLE
 from runner.features.prune.sharing import OtherUsers
 from runner.values.objects import Object, conditions_of, first_names
 
-PRUNABLE = "Prunable"
 KEEP_ADVICE = 'to keep an object, annotate it with ansible.sdk.operatorframework.io/prune: "false"'
-OWN = OwnStatus(conditions=frozenset({PRUNABLE}))
 
 
 @dataclass(slots=True)

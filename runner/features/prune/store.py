@@ -6,17 +6,12 @@ Lease cannot overwrite the record of the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from runner.base.config.settings import Settings
-from runner.base.credentials.auth import OwnNamespaces
 from runner.core.kube.client import Client
-from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.kube.state import ClusterState, FileState, StateStore, Stored
-from runner.core.watches.watch import Watch
-from runner.features.prune.fields import PRUNE_POLICY
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 _PREFIX = "ansible-operator-created-"
@@ -75,13 +70,3 @@ def _owner(text: str, uid: str) -> ObjectRef | None:
     kind, _, key = text.partition(" ")
     gvk, (namespace, _, name) = GVK.named(kind), key.rpartition("/")
     return ObjectRef(gvk, ObjectKey(namespace, name), uid) if name and gvk.version else None
-
-
-def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
-    """Return the rights to record the objects that runs create."""
-    if not own.pod or all(watch.more.get(PRUNE_POLICY).then == "off" for watch in watches):
-        return set()
-    return granting([own.pod], "", "configmaps", "create", "get", "list", "update", "delete")
-
-
-RIGHTS = RequiredRights(of_operator=_rights)

@@ -12,7 +12,7 @@ from runner.base.yamlfile.fields import Fields
 from runner.core.watches import field, field_selectors, label_selectors, selector_fields
 from runner.core.watches.field import Entry, FeatureFields
 from runner.core.watches.spec_paths import SpecPath
-from runner.core.watches.watch import INPUTS
+from runner.core.watches.watch import INPUTS, NEXT_CHANGE
 from runner.values.objects import GVK
 from runner.values.slots import EMPTY, Slot, Slots
 
@@ -53,7 +53,8 @@ REFERENCES: Slot[tuple[WatchReference, ...]] = Slot("references", ())
 def referring(references: tuple[WatchReference, ...], more: Slots = EMPTY) -> Slots:
     """Return the values of a watch whose objects have references."""
     inputs: Mapping[str, Any] = more.get(INPUTS)
-    return more.having(INPUTS, {**inputs, "references": references}).having(REFERENCES, references)
+    more = more.having(INPUTS, {**inputs, "references": references}).having(REFERENCES, references)
+    return more.having(NEXT_CHANGE, "the object, or an object that it references, changes")
 
 
 _REFERENCE = "references: [{version: v1, kind: Secret, %s}]"

@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.hooks import Hooks, Skip
 from runner.core.status.conditions import Condition, ended, make
-from runner.core.status.own import OwnStatus
 from runner.core.status.report import MOST_NAMED
+from runner.features.references.feature import IGNORED_REFERENCES
 from runner.features.references.fields import REFERENCES
 from runner.features.references.state import references_of
 from runner.values.objects import Object, first_names
-
-IGNORED_REFERENCES = "IgnoredReferences"
-OWN = OwnStatus(conditions=frozenset({IGNORED_REFERENCES}))
 
 
 def ignored_references(obj: Object, foreign: Sequence[str], excess: Sequence[str]) -> tuple[Condition, ...]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from runner.base.monitoring.background import Work
 from runner.core.kube.cache import Change
 from runner.core.reconcile.attempt import WatchScope
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.feature import Part, ProxyParts
 from runner.core.reconcile.hooks import Hooks
+from runner.core.reconcile.kind import Operator
 from runner.features.references.watching import References
 from runner.values.objects import ObjectKey
-
-REFERENCE_CHANGES = "the object, or an object that it references, changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,26 @@ class KnownReferences(Hooks):
     async def ready(self, key: ObjectKey) -> None:
         """Wait until the references of an object are known, or have an error."""
         await self.references.ready(self.scope.watch.gvk, key)
+
+
+class WatchedReferences(Part):
+    """References of an operator."""
+
+    references: References
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Begin with no references: the kinds report their objects."""
+        self.references = References(
+            operator.client,
+            operator.discovery,
+            operator.settings.namespaces,
+            operator.watches,
+            operator.trigger,
+            operator.leadership.leads,
+        )
+        self.proxy = ProxyParts(runs=(self.references,))
+        return {}
+
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+        """Watch the references."""
+        return {"references": partial(self.references.follow, operator.background)}

@@ -22,10 +22,10 @@ from runner.base.monitoring.background import Background
 from runner.core.dependents.notification import Deferred, Notification, Trigger
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
-from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.run_access import AccessObserver
 from runner.core.watches.watch import Watch
 from runner.features.references.by_label import LabelledReferences, LabelSelection
+from runner.features.references.feature import REFERENCE
 from runner.features.references.fields import REFERENCES, WatchReference
 from runner.features.references.kind import ReferenceKind
 from runner.features.references.state import (
@@ -43,15 +43,6 @@ _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""
 _LOOK = 0.05
 _MOST_WRITES = 4096
-REFERENCE = RunReason(
-    "reference changed",
-    10.0,
-    starts_over=True,
-    shows_object=True,
-    is_required=True,
-    message="A reference changed",
-)
-
 _UNPROVEN = "existed before the watch started"
 
 _log = log.get(__name__)

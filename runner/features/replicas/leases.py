@@ -7,14 +7,9 @@ https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/lease-v1/
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from runner.base.config.settings import Settings
-from runner.base.credentials.auth import OwnNamespaces
 from runner.core.kube.client import Client
-from runner.core.kube.rights import RequiredRights, Right, granting
-from runner.core.watches.watch import Watch
 from runner.features.replicas.election import LeaseRecord
 from runner.values.errors import NotFoundError
 from runner.values.objects import Object, metadata
@@ -71,15 +66,3 @@ def _read(obj: Object) -> tuple[LeaseRecord, str]:
         transitions=int(spec.get("leaseTransitions") or 0),
     )
     return record, str(metadata(obj).get("resourceVersion") or "")
-
-
-def _rights(settings: Settings, _: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
-    """Return the rights for leader election. The authorizer does not know the name of an object that is created."""
-    if not settings.leader_elect:
-        return set()
-    leases, spaces = ("coordination.k8s.io", "leases"), [own.leases]
-    named = granting(spaces, *leases, "get", "update", name=settings.leader_election_id)
-    return named | granting(spaces, *leases, "create")
-
-
-RIGHTS = RequiredRights(of_operator=_rights)

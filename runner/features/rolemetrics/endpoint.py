@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -26,7 +25,8 @@ from runner.base import log
 from runner.base.config.settings import Settings
 from runner.base.meters import Meters
 from runner.base.monitoring import endpoints
-from runner.core.reconcile.parts import Part
+from runner.core.reconcile.feature import Part
+from runner.core.reconcile.kind import Operator
 from runner.core.reconcile.run_access import LOOPBACK
 from runner.values.errors import ConfigError
 
@@ -186,13 +186,13 @@ class RoleMetrics(Part):
         self._metrics = UserMetrics(time.time)
         meters.add_text(self._text)
 
-    async def open(self, stack: AsyncExitStack) -> Mapping[str, str]:
-        """Serve until `stack` is closed.
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Serve until the operator ends.
 
         Returns the variable with the address for runs; none if the operator's environment sets one.
         """
         server, port = await serve(self._metrics, LOOPBACK, self._port)
-        stack.push_async_callback(server.cleanup)
+        operator.stack.push_async_callback(server.cleanup)
         self.connections = {ADDRESS_VARIABLE: partial(connection, server)}
         _log.info("Serving the endpoint for role metrics", port=port)
         return {} if os.environ.get(ADDRESS_VARIABLE) else {ADDRESS_VARIABLE: address(LOOPBACK, port)}

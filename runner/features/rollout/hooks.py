@@ -15,10 +15,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from runner.base import log
+from runner.base.credentials import auth
 from runner.base.events.bodies import ApiEvent, EventType
 from runner.core.content.digest import ContentDigest
 from runner.core.engine.job import Outcome
 from runner.core.kube.cache import Summary
+from runner.core.kube.client import Selection
 from runner.core.kube.meaning import Request
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
@@ -33,10 +35,13 @@ from runner.core.reconcile.hooks import (
     RequestFailedError,
     Skip,
 )
+from runner.core.reconcile.kind import Kind
 from runner.core.status.conditions import find, make
 from runner.core.status.report import StatusReport
-from runner.features.rollout.fields import RolloutPolicy
+from runner.features.rollout.feature import ROLLOUT
+from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy
 from runner.features.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
+from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet, Turns, advance
 from runner.features.rollout.store import RolloutStore
@@ -55,7 +60,6 @@ _CONFLICTS = 20
 _UNSYNCED = 0.2
 _NO_WAIT = Wait(WAITING, "")
 _OTHER_CONTENT = Wait(WAITING, "Waits for the rollout of other content")
-ROLLOUT = RunReason("rollout", 600.0)
 _CONTENT = Slot("content of a rollout", "")
 """Digest of the content that the run executes; empty if it is not recorded."""
 
@@ -296,3 +300,17 @@ def _unskipped(attempt: Attempt) -> Attempt:
     if not attempt.request.reason.is_skippable:
         return attempt
     return replace(attempt, request=replace(attempt.request, reason=ROLLOUT))
+
+
+def of_kind(kind: Kind) -> Rollout | None:
+    """Return the rollout of a kind, which the status page shows; None if its watch has none."""
+    scope, watch, settings = kind.scope, kind.scope.watch, kind.operator.settings
+    policy = watch.more.get(ROLLOUT_POLICY)
+    if policy is None:
+        return None
+    space = auth.OwnNamespaces.of_process(settings.leader_election_namespace).others or "default"
+    selection = Selection(labels=watch.selector, fields=watch.field_selector)
+    store = RolloutStore(kind.operator.client, space, watch.gvk, settings.namespaces, selection)
+    rollout = Rollout(scope, policy, store, kind.executed, kind.queue.add)
+    kind.operator.part(RolloutTable).kinds[watch.gvk] = rollout.progress
+    return rollout

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from runner.base import page
 from runner.base.page import Node, PageSections, Section
+from runner.core.reconcile.feature import Part
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet
 from runner.values.objects import GVK
@@ -28,7 +29,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutTable:
+class RolloutTable(Part):
     """The rollouts of all kinds."""
 
     kinds: dict[GVK, Progress] = field(default_factory=dict)

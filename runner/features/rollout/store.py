@@ -10,13 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runner.base import log
-from runner.base.config.settings import Settings
-from runner.base.credentials.auth import OwnNamespaces
 from runner.core.kube.client import EVERYTHING, Client, Selection
-from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.kube.state import ClusterState, Stored
-from runner.core.watches.watch import Watch
-from runner.features.rollout.fields import ROLLOUT_POLICY
 from runner.features.rollout.state import State
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
@@ -83,12 +78,3 @@ class RolloutStore:
 
 def _storage(client: Client, namespace: str) -> ClusterState:
     return ClusterState(client, namespace, "the state of a rollout", ("create", "get", "update"), _PREFIX, _LABELS)
-
-
-def _rights(_: Settings, watches: Sequence[Watch], own: OwnNamespaces) -> set[Right]:
-    if all(watch.more.get(ROLLOUT_POLICY) is None for watch in watches):
-        return set()
-    return granting([own.others or "default"], "", "configmaps", "create", "get", "update")
-
-
-RIGHTS = RequiredRights(of_operator=_rights)

@@ -20,13 +20,10 @@ from runner.core.dependents.watching import Dependents
 from runner.core.engine.job import Outcome
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
-from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
-from runner.core.watches.watch import Watch
-from runner.features.unchanged.fields import SKIPS
 from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
@@ -189,13 +186,3 @@ class RunSkipper(Hooks):
                 )
         except (ApiError, ApiUnavailableError) as error:
             self._log.info("Cannot record a run", error=str(error), **key_of(obj)._asdict())
-
-
-def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
-    """Return the right to record the last run in annotations of its object."""
-    if not watch.more.get(SKIPS):
-        return set()
-    return granting(places.of(resource), resource.gvk.group, resource.plural, "patch")
-
-
-RIGHTS = RequiredRights(_rights)

@@ -15,7 +15,7 @@ from watchdog.events import FileClosedNoWriteEvent, FileOpenedEvent, FileSystemE
 from watchdog.observers import Observer
 from watchdog.observers.api import ObservedWatch
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config.paths import SearchPath, ansible_configs
 from runner.base.config.settings import Settings
 from runner.core.content import files as content_files

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
 from runner.base.config.paths import SearchPath
 from runner.base.yamlfile import nodes, tree

@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
-from runner.app.callbacks import CALLBACKS
-from runner.app.own_status import OWN_STATUS
-from runner.app.proxy import OperatorHandlers, open_proxy
+from runner.app.features import CALLBACKS, OWN_STATUS
+from runner.app.proxy import open_proxy
 from runner.base.config import paths
 from runner.base.config.settings import Settings
 from runner.base.credentials import auth
@@ -87,7 +86,7 @@ class PlanRuntime:
             stack.push_async_callback(warm.close, 0.0)
             cold = RunEngine(root, starter, settings.run_memory_limit)
             stack.push_async_callback(cold.close, 0.0)
-            _, access = await open_proxy(stack, client, 0, OperatorHandlers(), inject=settings.inject_owner_ref)
+            _, access = await open_proxy(stack, client, 0, inject=settings.inject_owner_ref)
             search_path = settings.search_path(os.environ, Path.cwd())
             environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())

@@ -131,7 +131,7 @@ def _create_api(arguments: argparse.Namespace) -> int:
 
 
 def _pods(arguments: argparse.Namespace) -> int:
-    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
+    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - the same
     from runner.core.watches import watch  # noqa: PLC0415 - the same
     from runner.sdk.scaffold import pods, project  # noqa: PLC0415 - the same
     from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same

@@ -71,7 +71,7 @@ def _argspec(arguments: argparse.Namespace) -> int:
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
-    from runner.app.fields import FEATURE_FIELDS  # noqa: PLC0415 - the same
+    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - the same
     from runner.core.watches import watch  # noqa: PLC0415 - the same
 
     loaded = watch.load(

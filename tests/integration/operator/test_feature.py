@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 PAGE = (ROOT / "docs/add-a-feature.md").read_text(encoding="utf-8")
 EXAMPLE = ROOT / "examples/feature/slowruns"
-TOUCHED = ("fields.py", "own_status.py", "features.py")
 
 
 @pytest.fixture
@@ -28,15 +27,14 @@ def copy(tmp_path: Path) -> Path:
     shutil.copytree(EXAMPLE, tmp_path / "copy/runner/features/slowruns")
     for block in re.findall(r"```diff\n(.*?)```", PAGE, re.DOTALL):
         context, *added = [line[1:] for line in block.splitlines()]
-        files = [tmp_path / "copy/runner/app" / name for name in TOUCHED]
-        file = next(
-            file for file in files if f"{context}\n" in file.read_text() and f"{added[0]}\n" not in file.read_text()
-        )
-        file.write_text(file.read_text().replace(f"{context}\n", "\n".join((context, *added, "")), 1))
+        file = tmp_path / "copy/runner/app/features.py"
+        text = file.read_text(encoding="utf-8")
+        assert f"{context}\n" in text
+        file.write_text(text.replace(f"{context}\n", "\n".join((context, *added, "")), 1), encoding="utf-8")
     return tmp_path / "copy"
 
 
-@pytest.mark.parametrize("name", ["fields", "hooks"])
+@pytest.mark.parametrize("name", ["fields", "hooks", "feature"])
 def test_the_page_shows_the_code_of_the_example(name: str) -> None:
     code = (EXAMPLE / f"{name}.py").read_text(encoding="utf-8")
     shown = [block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if block in code]

@@ -21,7 +21,7 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.rights import Places, Right
 from runner.core.watches.watch import Finalizer, Role
-from runner.features.replicas import leases
+from runner.features.replicas import feature as replicas
 from runner.features.replicas.election import LeaseRecord
 from runner.features.replicas.leases import LeaseClient
 from runner.features.rights.check import RightsCheck
@@ -97,7 +97,9 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
     own = auth.OwnNamespaces("", namespace, namespace)
     needed = rights.OF_WATCHES.of_watch(watch, resource, Places([namespace], own))
-    needed |= leases.RIGHTS.of_operator(SETTINGS, [watch], own) | reviews.RIGHTS.of_operator(SETTINGS, [watch], own)
+    needed |= replicas.FEATURE.rights.of_operator(SETTINGS, [watch], own) | reviews.RIGHTS.of_operator(
+        SETTINGS, [watch], own
+    )
     assert {right.resource for right in needed} == set(AT_START)
     assert {rule["resources"][0] for rule in rules()} == {*AT_START, *IN_RUNS, *ELSEWHERE}
 
@@ -124,7 +126,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
 ) -> None:
     user = f"{namespace}-elected"
     api.grant(*granted(user, rules(("leader_election_role.yaml",)), user=user))
-    needed = leases.RIGHTS.of_operator(SETTINGS, [], auth.OwnNamespaces("", namespace, namespace))
+    needed = replicas.FEATURE.rights.of_operator(SETTINGS, [], auth.OwnNamespaces("", namespace, namespace))
     wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}

@@ -14,7 +14,7 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.base.credentials import auth
 from runner.core.dependents.watching import Dependents
 from runner.core.kube.discovery import ApiResource

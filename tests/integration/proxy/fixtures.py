@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.credentials import auth
 from runner.base.monitoring.background import Background
 from runner.core.dependents.store import KindStore

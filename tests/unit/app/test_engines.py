@@ -29,9 +29,9 @@ OLD = "ansible-core 2.9 is installed"
 
 def chosen(default: EngineName, watch: Watch) -> str:
     """Return the name of the engine that runs the objects of a watch."""
-    plugins = engines.plugins(replace(sources.load(Namespace(), {}).settings, engine=default))
-    assigned = engines.assigned(plugins, [watch])
-    return dict(zip(plugins, ("pod", "warm", "exec"), strict=True))[assigned[watch.gvk]]
+    settings = replace(sources.load(Namespace(), {}).settings, engine=default)
+    assigned = engines.assigned(engines.PLUGINS, [watch], settings)
+    return dict(zip(engines.PLUGINS, ("pod", "warm", "exec"), strict=True))[assigned[watch.gvk]]
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,12 @@ async def test_each_engine_gets_its_watches_and_one_that_is_not_needed_is_not_op
         given.append(watches)
         return OpenEngine(cast("Any", object())) if watches else None
 
-    others, own = EnginePlugin(lambda watch: watch.line > 1, opens), EnginePlugin(lambda _watch: True, opens)
-    never = EnginePlugin(lambda _watch: False, opens)
+    others = EnginePlugin(claims=lambda _: lambda watch: watch.line > 1, open=opens)
+    own = EnginePlugin(claims=lambda _: lambda _watch: True, open=opens)
+    never = EnginePlugin(claims=lambda _: lambda _watch: False, open=opens)
     one, two = watch_value(), watch_value(gvk=GVK("g", "v1", "Other"), line=2)
     plugins = (others, never, own)
-    assigned = engines.assigned(plugins, [one, two])
+    assigned = engines.assigned(plugins, [one, two], sources.load(Namespace(), {}).settings)
     found = await engines.opened(plugins, assigned, cast("OperatorParts", None), [one, two])
     assert given == [[two], [], [one]]
     assert found.of == {two.gvk: found.all[0], one.gvk: found.all[1]}

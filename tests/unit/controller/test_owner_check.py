@@ -17,10 +17,10 @@ from runner.core.reconcile.attempt import Attempt, ForgetRegistry
 from runner.core.reconcile.decisions import Done, Retry
 from runner.core.reconcile.hooks import Skip
 from runner.core.reconcile.owner_check import OwnerCheck
-from runner.features.plan.drift import DRIFT
-from runner.features.prune.hooks import PRUNE
-from runner.features.references.watching import REFERENCE
-from runner.features.rollout.hooks import ROLLOUT
+from runner.features.plan.feature import DRIFT
+from runner.features.prune.feature import PRUNE
+from runner.features.references.feature import REFERENCE
+from runner.features.rollout.feature import ROLLOUT
 from runner.values.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.values.objects import Object, ObjectKey, ObjectRef
 from runner.values.ownership import OwnerState

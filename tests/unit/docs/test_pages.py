@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from hack import book
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
 from runner.base.config.options import REMOVED
 from runner.cli import main

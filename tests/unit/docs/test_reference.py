@@ -12,7 +12,7 @@ import yaml
 
 from hack import reference
 from hack.annotations import ON_RESOURCES, ON_WRITTEN
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.yamlfile import fields as yamlfields
 from runner.base.yamlfile.fields import FieldContext
 from runner.core.watches import declared, watch

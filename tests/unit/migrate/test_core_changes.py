@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
 from runner.compatibility import core_changes, finding
 from runner.core.watches import validation

@@ -14,9 +14,8 @@ from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Observer
 from runner.core.proxy.content import Parsed
 from runner.core.proxy.handlers.served import ServedResources
-from runner.core.proxy.handlers.writes import Writes
+from runner.core.proxy.handlers.writes import WRITE_HOOK, Writes
 from runner.features.masking.requests import NO_LOG_PATH
-from runner.features.prune import requests
 from runner.features.prune.record import Basis, CreationRecord
 from runner.features.prune.run_objects import USES, RunObjects
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
@@ -91,12 +90,13 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
     (resource,) = discovery.parse("", "v1", CORE).values()
     bodies.follow(resource, lambda _: 1, lambda _: (stage.run.owner.ref,))
     reads = Reads(bodies, interested, lambda _: None)
-    writes = Writes(ServedResources(interested, lambda: 0.0), interested, interested, hook=requests.creations)
+    writes = Writes(ServedResources(interested, lambda: 0.0), interested, interested)
     read_set = ReadSet()
     async with staged(reads, writes) as stage:
         if parsed:
             objects = RunObjects(CreationRecord(), Basis("1", "c"), _store, lambda: None, lambda: 0.0)
-            object.__setattr__(stage.run, "more", EMPTY.having(USES, objects).having(READ_SET, read_set))
+            more = EMPTY.having(USES, objects).having(WRITE_HOOK, objects)
+            object.__setattr__(stage.run, "more", more.having(READ_SET, read_set))
         stage.api.answers(stage.reply(orjson.dumps(SECRET)))
         wire = await stage.connect()
         body = b"" if start.startswith("GET") else orjson.dumps(SECRET, option=orjson.OPT_INDENT_2)

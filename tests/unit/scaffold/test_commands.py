@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.base.config.paths import search_path
 from runner.core.watches import validation
 from runner.sdk.scaffold import project

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.engine.job import Outcome, RunResult, TaskFailure
 from runner.core.status import report
 from runner.core.status.conditions import find

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import runner
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.status import kstatus
 
 ROOT = Path(runner.__file__).parent

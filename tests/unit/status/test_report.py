@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFailure
 from runner.core.status import conditions, report
 from runner.core.status.conditions import ignored

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import watch
 from runner.core.watches.watch import LoadedWatches, Watch
 from runner.values.errors import ConfigError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import watch as watches
 from runner.core.watches.watch import Playbook, Role
 from runner.values.errors import ConfigError

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import declared, policy
 from runner.core.watches import watch as watches
 from runner.core.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy

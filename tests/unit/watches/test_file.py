@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.app.fields import FEATURE_FIELDS
+from runner.app.features import FEATURE_FIELDS
 from runner.core.watches import declared
 from runner.core.watches import watch as watches
 from runner.core.watches.watch import LoadedWatches

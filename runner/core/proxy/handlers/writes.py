@@ -15,7 +15,7 @@ warning if it should have got an owner. The observer is notified of a write even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
@@ -33,6 +33,7 @@ from runner.core.proxy.request import RequestInfo, parse_query
 from runner.values.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
 from runner.values.objects import Object, ObjectKey, key_of, uid_of
 from runner.values.ownership import Owner, OwnerState
+from runner.values.slots import Slot
 
 _AFTERWARDS = 30.0
 """Seconds until a write is canceled after its client has disconnected."""
@@ -85,6 +86,10 @@ class WriteHook(Protocol):
         ...
 
 
+WRITE_HOOK: Slot[WriteHook | None] = Slot("record of writes", None)
+"""Slot of a run: its record of what it creates and deletes; None: it has none. A trial needs none."""
+
+
 class ObjectReader(Protocol):
     """Reader of objects with the operator's rights."""
 
@@ -105,15 +110,7 @@ class _Owned:
 class Writes:
     """Handler that adds owners."""
 
-    def __init__(
-        self,
-        served: ServedResources,
-        reader: ObjectReader,
-        *observers: WriteObserver,
-        hook: Callable[[RunIdentity], WriteHook | None] = lambda _: None,
-    ) -> None:
-        """`hook` returns the record of a run; None if it has none."""
-        self._hook = hook
+    def __init__(self, served: ServedResources, reader: ObjectReader, *observers: WriteObserver) -> None:
         self._served = served
         self._reader = reader
         self._observers = observers
@@ -152,7 +149,7 @@ class Writes:
             owned = await self._own(call, run, resource)
         if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned.how is not OwnerMark.NONE):
             return _rejected(call, run, state)
-        hook = None if info.is_dry_run else self._hook(run)
+        hook = None if info.is_dry_run or run.view is not None else run.more.get(WRITE_HOOK)
         if hook is not None and owned.creates is not None:
             await hook.intends(resource, owned.creates)
         detached = call.detached()

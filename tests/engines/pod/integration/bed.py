@@ -16,7 +16,7 @@ from typing import Any, cast
 import orjson
 
 from runner.agent.frames import HEADER, Kind
-from runner.app.callbacks import CALLBACKS
+from runner.app.features import CALLBACKS
 from runner.core.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
 from runner.core.engine.run_root import RunRoot
 from runner.core.kube.client import Client

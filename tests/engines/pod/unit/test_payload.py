@@ -13,7 +13,7 @@ import pytest
 from ansible_runner.utils.streaming import unstream_dir
 from structlog.testing import capture_logs
 
-from runner.app.callbacks import CALLBACKS
+from runner.app.features import CALLBACKS
 from runner.core.engine.job import Job
 from runner.core.watches.watch import Content, Playbook, Role
 from runner.engines.pod import payload

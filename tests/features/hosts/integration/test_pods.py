@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.app.callbacks import CALLBACKS
+from runner.app.features import CALLBACKS
 from runner.core.watches.watch import Playbook
 from runner.engines.pod import payload
 from runner.features.hosts.inventory import Credentials, Host, Hosts

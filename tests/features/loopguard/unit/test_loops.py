@@ -13,7 +13,7 @@ from runner.core.kube.object_state import ObjectState
 from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, Cause
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.features.loopguard.loops import Loops, TriggerPair
-from runner.features.references.watching import REFERENCE
+from runner.features.references.feature import REFERENCE
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time

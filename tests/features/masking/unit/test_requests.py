@@ -13,7 +13,8 @@ import pytest
 from runner.core.engine import secret_objects
 from runner.core.masking.masker import MASK
 from runner.core.proxy.protobuf.wire import message, text
-from runner.features.masking.requests import CALLBACKS, NO_LOG_PATH
+from runner.features.masking.feature import FEATURE
+from runner.features.masking.requests import NO_LOG_PATH
 from tests.unit.proxy.stage import Stage
 
 PATH = "/api/v1/namespaces/ns/secrets"
@@ -279,7 +280,7 @@ async def test_a_run_reports_the_values_of_arguments_with_no_log(stage: Stage) -
 
 
 def test_runs_and_the_proxy_mean_the_same_path() -> None:
-    callback = CALLBACKS / "ansible_operator_no_log.py"
+    callback = FEATURE.callbacks[0] / "ansible_operator_no_log.py"
     tree = ast.parse(callback.read_text(encoding="utf-8"))
     said = {
         target.id: node.value.value

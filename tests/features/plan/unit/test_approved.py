@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.app.own_status import OWN_STATUS
+from runner.app.features import OWN_STATUS
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.changes import PlannedOwner

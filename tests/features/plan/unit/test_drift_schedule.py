@@ -10,7 +10,8 @@ from runner.core.queue import reasons
 from runner.core.queue.concurrency import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.queue.reasons import RunReason
-from runner.features.plan.drift import DRIFT, DriftSchedule
+from runner.features.plan.drift import DriftSchedule
+from runner.features.plan.feature import DRIFT
 from runner.values.backoff import Backoff
 from runner.values.objects import ObjectKey
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from runner.features.prune.feature import PRUNABLE
 from runner.features.prune.sharing import OtherUsers
-from runner.features.prune.status import PRUNABLE, PruneReport, prunable
+from runner.features.prune.status import PruneReport, prunable
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 TWO = ObjectRef(GVK("example.com", "v1", "Thing"), ObjectKey("ns", "two"))

@@ -11,8 +11,7 @@ import pytest
 from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.served import ServedResources
-from runner.core.proxy.handlers.writes import Writes
-from runner.features.prune import requests
+from runner.core.proxy.handlers.writes import WRITE_HOOK, Writes
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import USES, RunObjects
 from runner.values.errors import NotFoundError
@@ -71,7 +70,7 @@ class FakeCluster:
 
     def watch(self, stage: Stage) -> None:
         self.stage = stage
-        object.__setattr__(stage.run, "more", EMPTY.having(USES, self.objects))
+        object.__setattr__(stage.run, "more", EMPTY.having(USES, self.objects).having(WRITE_HOOK, self.objects))
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def handlers(cluster: FakeCluster) -> tuple[Handler, ...]:
-    return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster, hook=requests.creations),)
+    return (Writes(ServedResources(cluster, lambda: 0.0), cluster, cluster),)
 
 
 @pytest.fixture

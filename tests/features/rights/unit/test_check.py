@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from runner.app.rights import REQUIRED_RIGHTS
+from runner.app.features import REQUIRED_RIGHTS
 from runner.base.config import sources
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
@@ -113,7 +113,7 @@ def test_rights_for_pods_are_checked_if_a_watch_uses_them(make_watch: Callable[.
 
     async def follow(watch: Watch) -> None:
         client, discovery = cast("Client", server), cast("Discovery", _Discovered())
-        following = OperatorRights(settings, REQUIRED_RIGHTS).follow(client, discovery, [watch])
+        following = OperatorRights(settings).follow(client, discovery, [watch], REQUIRED_RIGHTS)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(following, 10)
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.app.rights import REQUIRED_RIGHTS
+from runner.app.features import REQUIRED_RIGHTS
 from runner.base.credentials.auth import OwnNamespaces
 from runner.core.kube.client import NO_RESPONSE
 from runner.core.kube.discovery import ApiResource

@@ -13,8 +13,9 @@ from runner.core.engine.job import Outcome, UnrecordedRun
 from runner.core.kube.presence import Unknown
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
+from runner.features.rollout.feature import ROLLOUT
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
-from runner.features.rollout.hooks import ROLLOUT, Rollout
+from runner.features.rollout.hooks import Rollout
 from runner.features.rollout.state import State
 from runner.features.rollout.store import RolloutStore
 from runner.values.errors import ApiUnavailableError, ConflictError, ForbiddenError

@@ -1,0 +1,136 @@
+"""One value of plain data for each feature: everything that the feature adds to the operator.
+
+`runner.app.features` has the list of features, and the order in which the hooks of a kind are called. The functions of
+a feature import what they need when they are called, so that a feature without use costs no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.core.kube.rights import NO_RIGHTS, RequiredRights
+from runner.core.status.own import NOTHING_OWN, OwnStatus
+
+if TYPE_CHECKING:
+    import asyncio
+    from contextlib import AsyncExitStack
+
+    from runner.base.config.settings import Settings
+    from runner.base.credentials.auth import Credentials
+    from runner.base.meters import Meters
+    from runner.base.monitoring.background import Work
+    from runner.base.page import PageSections
+    from runner.core.dependents.notification import Trigger
+    from runner.core.kube.client import CallObserver
+    from runner.core.proxy.calls import Handler, Observer, Proceed
+    from runner.core.proxy.handlers.served import ServedResources
+    from runner.core.proxy.identity import Session
+    from runner.core.queue.reasons import RunReason
+    from runner.core.queue.request import Cause
+    from runner.core.reconcile.controller import Controller
+    from runner.core.reconcile.kind import Operator
+    from runner.core.reconcile.marks import Mark
+    from runner.core.reconcile.run_access import AccessObserver
+    from runner.core.reconcile.run_log import RunObserver
+    from runner.core.watches.field import FeatureFields
+    from runner.core.watches.watch import Watch
+    from runner.values.lease_guard import Leadership
+    from runner.values.objects import ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyBase:
+    """Parts of the proxy, for the functions that make handlers."""
+
+    watches: Sequence[Watch]
+    """Empty in a preview."""
+    served: ServedResources
+    clock: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyParts:
+    """Handlers by their places in the proxy, in the order of these places, and observers."""
+
+    guards: Sequence[Handler] = ()
+    """Refuse requests before any other handler."""
+    documents: Sequence[Handler] = ()
+    """Answer before the format is chosen, each document in the format of its request."""
+    reads: Sequence[Handler] = ()
+    """Answer reads from memory, before the handlers that send requests for a run."""
+    trials: Sequence[Handler] = ()
+    """Answer the requests of trials. They are the last, so that all others treat a trial like a real run."""
+    observers: Sequence[Observer] = ()
+    """Receive the calls of runs."""
+    runs: Sequence[AccessObserver] = ()
+    """Observe runs, and the objects that they write and read."""
+    own_paths: Mapping[str, Proceed] = field(default_factory=dict)
+    """Functions that answer requests for paths of the proxy itself."""
+    prepare: Sequence[Callable[[Session, Proceed], Coroutine[Any, Any, None]]] = ()
+    """Make requests ahead of those of a new run. The end of the run cancels them."""
+
+
+class Part:
+    """State of a feature for all kinds of an operator. It does nothing unless it overrides a field or a method."""
+
+    recorders: Sequence[RunObserver] = ()
+    """Record the runs."""
+    noted: CallObserver | None = None
+    """Receives the calls of the operator itself."""
+    connections: Mapping[str, Callable[[], asyncio.Protocol]] = {}
+    """By the variable with the address of a server for runs: makes the protocol of a further connection to it."""
+    proxy: ProxyParts = ProxyParts()
+
+    def trigger(self, wake: Callable[[ObjectRef, Cause], None]) -> Trigger | None:  # noqa: ARG002 - for parts
+        """Return what decides when changes of other objects `wake` an object; None: at once."""
+        return None
+
+    def sections(self) -> PageSections | None:
+        """Return sections of a page about the operator."""
+        return None
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:  # noqa: ARG002 - for parts
+        """Start what runs need, until `operator.stack` is closed. Return variables for the environment of runs."""
+        return {}
+
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+        """Start what needs the kinds. Return work to keep in the background, by its name."""
+        return {}
+
+
+def _no_parts(_base: ProxyBase) -> ProxyParts:
+    return ProxyParts()
+
+
+def _no_part(_settings: Settings, _meters: Meters, _watches: Sequence[Watch]) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """An option of the operator. Functions beside it make its hooks: their order is that of all features."""
+
+    fields: Sequence[FeatureFields] = ()
+    """Fields of watches.yaml."""
+    status: OwnStatus = NOTHING_OWN
+    """Parts of the status of objects that only the feature writes."""
+    rights: RequiredRights = NO_RIGHTS
+    reasons: Sequence[RunReason] = ()
+    """Reasons of runs."""
+    marks: Sequence[Mark] = ()
+    """Annotations whose new value starts a run."""
+    callbacks: Sequence[Path] = ()
+    """Folders of callbacks of Ansible, for each run."""
+    masks: bool = False
+    """True if it masks secret values of runs. The operator does not start without such a feature."""
+    proxy: Callable[[ProxyBase], ProxyParts] = _no_parts
+    """Returns handlers of the proxy, of an operator or of a preview. An operator also has those of `Part`."""
+    part: Callable[[Settings, Meters, Sequence[Watch]], Part | None] = _no_part
+    """Returns the part of an operator; None: no watch and no flag uses it. Raises ConfigError for invalid settings."""
+    environments: Callable[[Watch, Mapping[str, str]], Sequence[Mapping[str, str]]] | None = None
+    """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""
+    leadership: Callable[[Settings, Credentials, Meters, AsyncExitStack], Awaitable[Leadership]] | None = None
+    """Makes this process one of several replicas. Raises ConfigError if a setting is missing."""

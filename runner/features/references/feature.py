@@ -1,0 +1,63 @@
+"""References as part of an operator: changes of objects that a spec names start runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.core.queue.reasons import RunReason
+from runner.core.reconcile.feature import Feature
+from runner.core.status.own import OwnStatus
+from runner.features.references.fields import FIELDS, REFERENCES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runner.base.config.settings import Settings
+    from runner.base.meters import Meters
+    from runner.core.reconcile.feature import Part
+    from runner.core.reconcile.hooks import Hooks
+    from runner.core.reconcile.kind import Kind
+    from runner.core.watches.watch import Watch
+
+IGNORED_REFERENCES = "IgnoredReferences"
+"""A condition of objects with references that are not watched."""
+REFERENCE = RunReason(
+    "reference changed",
+    10.0,
+    starts_over=True,
+    shows_object=True,
+    is_required=True,
+    message="A reference changed",
+)
+
+
+def ignored(kind: Kind) -> Hooks:
+    """Return the condition about ignored references. It ends with the references of the watch."""
+    from runner.features.references.ignored import IgnoredReferences  # noqa: PLC0415 - see Feature
+
+    return IgnoredReferences(kind.scope)
+
+
+def known(kind: Kind) -> Hooks | None:
+    """Return what keeps the references of each object."""
+    if not kind.scope.watch.more.get(REFERENCES):
+        return None
+    from runner.features.references.known import KnownReferences, WatchedReferences  # noqa: PLC0415 - see Feature
+
+    return KnownReferences(kind.scope, kind.operator.part(WatchedReferences).references)
+
+
+def _part(_settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part | None:
+    if not any(watch.more.get(REFERENCES) for watch in watches):
+        return None
+    from runner.features.references.known import WatchedReferences  # noqa: PLC0415 - see Feature
+
+    return WatchedReferences()
+
+
+FEATURE = Feature(
+    fields=(FIELDS,),
+    status=OwnStatus(conditions=frozenset({IGNORED_REFERENCES})),
+    reasons=(REFERENCE,),
+    part=_part,
+)
