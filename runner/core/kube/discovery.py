@@ -75,7 +75,7 @@ class Discovery:
         async with self._requesting.setdefault(gvk.api_version, asyncio.Lock()):
             # Kinds of one group and version are found together: the first sends the request, the others wait.
             if gvk not in self._found:
-                self._found.update(await self._request(gvk.group, gvk.version))
+                self._found.update(await served(self._client, gvk.group, gvk.version))
         if gvk not in self._found:
             raise KindNotFoundError(f"the API server does not serve {gvk}; install its CRD with this version served")
         return self._found[gvk]
@@ -84,13 +84,14 @@ class Discovery:
         """Request the kind again next time, because it may have changed."""
         self._found.pop(gvk, None)
 
-    async def _request(self, group: str, version: str) -> dict[GVK, ApiResource]:
-        path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        try:
-            answer = await self._client.request("GET", path)
-        except (NotFoundError, KindNotFoundError):
-            return {}
-        return parse(group, version, answer)
+
+async def served(client: DiscoveryClient, group: str, version: str) -> dict[GVK, ApiResource]:
+    """Request the kinds of a group and version; none if the API server does not serve it."""
+    try:
+        answer = await client.request("GET", f"/apis/{group}/{version}" if group else f"/api/{version}")
+    except (NotFoundError, KindNotFoundError):
+        return {}
+    return parse(group, version, answer)
 
 
 def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, ApiResource]:
@@ -101,7 +102,7 @@ def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, A
         plural, slash, subresource = str(entry["name"]).partition("/")
         if slash:
             below.setdefault(plural, set()).add(subresource)
-    served = (
+    kinds = (
         ApiResource(
             gvk=GVK(group, version, str(entry["kind"])),
             plural=str(entry["name"]),
@@ -113,4 +114,4 @@ def parse(group: str, version: str, answer: Mapping[str, object]) -> dict[GVK, A
         for entry in resources
         if "/" not in str(entry["name"])
     )
-    return {resource.gvk: resource for resource in served}
+    return {resource.gvk: resource for resource in kinds}

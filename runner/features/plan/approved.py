@@ -103,8 +103,8 @@ class ApprovedPlan:
                 self._unknown.add(value, place)
 
     def _place(self, write: PlannedChange) -> _Place:
-        gvk, key = write.gvk, write.key
-        return gvk.group, gvk.kind, ObjectKey(key.namespace, self._names.get(key.name, key.name))
+        group, kind, (namespace, name) = write.place
+        return group, kind, ObjectKey(namespace, self._names.get(name, name))
 
     def _effect(self, write: PlannedChange) -> bytes:
         compared = changes.compared(write, self._owner)

@@ -95,8 +95,7 @@ class PlannedOwner:
 
     def is_changed_by(self, change: PlannedChange) -> bool:
         """Return whether a change is one of this object, in any version."""
-        gvk = self.ref.gvk
-        return (change.gvk.group, change.gvk.kind, change.key) == (gvk.group, gvk.kind, self.ref.key)
+        return change.place == (self.ref.gvk.group, self.ref.gvk.kind, self.ref.key)
 
 
 _HOST = GVK("", "ansible", "Host")

@@ -59,7 +59,7 @@ def between(one: Overlay, two: Overlay, owner: PlannedOwner) -> tuple[DifferingV
 
 
 def _by_object(overlay: Overlay) -> dict[tuple[str, str, ObjectKey], PlannedChange]:
-    return {(change.gvk.group, change.gvk.kind, change.key): change for change in overlay.changes()}
+    return {change.place: change for change in overlay.changes()}
 
 
 def _values(change: PlannedChange, overlay: Overlay, owner: PlannedOwner) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from runner.core.proxy.protobuf.wire import fields, flag, message, octets, string, text
+from runner.core.proxy.protobuf import wire
+from runner.core.proxy.protobuf.wire import MAGIC, RAW, TYPE_META, fields, flag, message, octets, string, text
 from runner.values.objects import Object, annotations_of
 from runner.values.ownership import references_of
 
-_MAGIC = b"k8s\0"
-_TYPE_META, _RAW, _ENCODING = 1, 2, 3
+_ENCODING = 3
 _API_VERSION, _KIND = 1, 2
 _METADATA = 1
 _NAME, _NAMESPACE, _VERSION = 1, 3, 6
@@ -57,23 +57,23 @@ def add(data: bytes, obj: Object) -> bytes:
     if not more:
         return data
     unknown = _unknown(data)
-    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+    return _enclosed({**unknown, RAW: unknown.get(RAW, b"") + message(_METADATA, more)})
 
 
 def renamed(data: bytes, name: str, namespace: str) -> bytes:
     """Return an object that `read` accepted with another name and namespace, and without a resource version."""
     unknown = _unknown(data)
     more = text(_NAME, name) + text(_NAMESPACE, namespace) + text(_VERSION, "")
-    return _enclosed({**unknown, _RAW: unknown.get(_RAW, b"") + message(_METADATA, more)})
+    return _enclosed({**unknown, RAW: unknown.get(RAW, b"") + message(_METADATA, more)})
 
 
 def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
-    return _MAGIC + b"".join(message(number, value) for number, value in unknown.items())
+    return MAGIC + b"".join(message(number, value) for number, value in unknown.items())
 
 
 def _unknown(data: bytes) -> dict[int, bytes]:
     """Return the fields of `Unknown`. An unusual encoding is rejected here, and left to the API server."""
-    unknown = {number: octets(value) for number, value in fields(data[len(_MAGIC) :])}
+    unknown = wire.unknown(data)
     if _enclosed(unknown) != data or unknown.get(_ENCODING):
         raise ValueError("not Kubernetes protobuf in its usual form")
     return unknown
@@ -81,8 +81,8 @@ def _unknown(data: bytes) -> dict[int, bytes]:
 
 def _read(data: bytes) -> Object:
     unknown = _unknown(data)
-    type_meta = dict(fields(unknown.get(_TYPE_META, b"")))
-    kind, raw = string(type_meta.get(_KIND)), unknown.get(_RAW, b"")
+    type_meta = dict(fields(unknown.get(TYPE_META, b"")))
+    kind, raw = string(type_meta.get(_KIND)), unknown.get(RAW, b"")
     obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
     if kind.endswith("List"):
         obj["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.core.proxy.protobuf.wire import fields, octets, string
+from runner.core.proxy.protobuf.wire import RAW, TYPE_META, fields, octets, string, unknown
 
-_MAGIC = b"k8s\0"
-_TYPE_META, _RAW = 1, 2
 _KIND = 2
 _METADATA, _DATA, _STRING_DATA, _ITEMS = 1, 2, 4, 2
 _NAME, _NAMESPACE, _ANNOTATIONS = 1, 3, 12
@@ -22,11 +20,8 @@ _LENGTH = 4
 
 def read(data: bytes) -> Any:
     """Parse content. Raises ValueError."""
-    if not data.startswith(_MAGIC):
-        raise ValueError("not Kubernetes protobuf")
-    unknown = dict(fields(data[len(_MAGIC) :]))
-    kind = string(dict(fields(octets(unknown.get(_TYPE_META, b"")))).get(_KIND))
-    raw = octets(unknown.get(_RAW, b""))
+    parts = unknown(data)
+    kind, raw = string(dict(fields(parts.get(TYPE_META, b""))).get(_KIND)), parts.get(RAW, b"")
     if kind == "Secret":
         return _secret(raw)
     if kind.endswith("List"):

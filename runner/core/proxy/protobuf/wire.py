@@ -88,18 +88,25 @@ def string(value: int | bytes | None) -> str:
     return "" if value is None else octets(value).decode()
 
 
-_MAGIC = b"k8s\0"
-_RAW = 2
+MAGIC = b"k8s\0"
+"""Beginning of an object."""
+TYPE_META, RAW = 1, 2
+"""Fields of the message `Unknown`: the type of an object, and the object."""
 _GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN = 1, 2, 3, 4, 5
 _PRECONDITION_TEXTS = {1: "uid", 2: "resourceVersion"}
 _KNOWN = frozenset({_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN})
 
 
+def unknown(data: bytes) -> dict[int, bytes]:
+    """Return the fields of the message `Unknown`, which contains each object. Raises ValueError."""
+    if not data.startswith(MAGIC):
+        raise ValueError("not Kubernetes protobuf")
+    return {number: octets(value) for number, value in fields(data[len(MAGIC) :])}
+
+
 def read(data: bytes) -> Object:
     """Parse the options as in JSON. Raises ValueError, also for unknown fields."""
-    if not data.startswith(_MAGIC):
-        raise ValueError("not Kubernetes protobuf")
-    raw = octets(dict(fields(data[len(_MAGIC) :])).get(_RAW, b""))
+    raw = unknown(data).get(RAW, b"")
     options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
     for number, value in fields(raw):
         if number not in _KNOWN:

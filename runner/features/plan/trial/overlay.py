@@ -49,6 +49,11 @@ class PlannedChange:
     requested: Object | None = field(default=None, repr=False)
     """In the change by a single write: a new object as the run sent it."""
 
+    @property
+    def place(self) -> tuple[str, str, ObjectKey]:
+        """Group, kind and key: the object, in any version."""
+        return self.gvk.group, self.gvk.kind, self.key
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
