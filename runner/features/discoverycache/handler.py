@@ -1,16 +1,11 @@
 """Cache of API discovery: versions, groups, resources and OpenAPI documents.
 
 The clients of each run first request the same discovery documents. The handler answers a repeated GET with the bytes of
-an earlier response:
-
-- for two seconds after the API server returned it;
-- without limit if the response is `immutable`: the URL of such a document contains its digest.
-
-After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
+an earlier response for two seconds. It does so without limit if the response is `immutable`: the URL of such a document
+contains its digest. After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
 
 Clients request one document after the other. So when a run begins, the cache requests those that the last run of the
-kind requested (`read_ahead`), while the run's process starts. Documents older than a second are included: they could
-expire before the run requests them.
+kind requested (`read_ahead`), while the run's process starts.
 
 The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
 all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.

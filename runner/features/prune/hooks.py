@@ -102,16 +102,16 @@ class Pruner(Hooks):
             RequeueAfter(CONFIRM_AFTER, PRUNE) if confirms else None,
         )
 
-    async def begin(self, attempt: Attempt) -> RunUses:
-        """Return the recorder of a run.
+    async def begin(self, attempt: Attempt, *, creates: bool = True) -> RunUses:
+        """Return the recorder of a run; without `creates`, of a trial, which creates nothing.
 
         Raises:
             ApiError, ApiUnavailableError: the record cannot be read for the moment.
         """
         state = await self._load(attempt)
         ref = self._ref(attempt)
-        used = self._new_uses()
-        if state is None or self._policy.then == "off":
+        used = UsedObjects(None if self._scope.watch.more.get(IS_REMOTE) else time.time)
+        if state is None or self._policy.then == "off" or not creates:
             objects = RunUses(used=used, gate=self._uses.gate)
         else:
             generation = metadata(attempt.obj).get("generation")
@@ -178,9 +178,7 @@ class Pruner(Hooks):
 
     async def before_trial(self, attempt: Attempt) -> Attempt:
         """Record the objects that a trial uses. Raises ApiError and ApiUnavailableError."""
-        state, uses = await self._load(attempt), RunUses(used=self._new_uses(), gate=self._uses.gate)
-        self._uses.began(self._ref(attempt), uses.used, state.record if state is not None else None)
-        return _recorded(attempt, uses)
+        return _recorded(attempt, await self.begin(attempt, creates=False))
 
     async def after_trial(self, attempt: Attempt, result: RunResult, effect: str) -> None:
         """Store the uses of a trial. If a run would have no effect, they are those of the last run."""
@@ -205,9 +203,6 @@ class Pruner(Hooks):
 
     async def _load(self, attempt: Attempt) -> RecordState | None:
         return None if attempt.executes.finalizing else await self._records.load(attempt.key, uid_of(attempt.obj))
-
-    def _new_uses(self) -> UsedObjects:
-        return UsedObjects(None if self._scope.watch.more.get(IS_REMOTE) else time.time)
 
     async def _ended(self, attempt: Attempt, objects: RunUses, why: str, coverage: Coverage) -> RecordState | None:
         """Note the uses of a run that has ended, and store them; return the record, if there is one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -63,36 +63,28 @@ class ObjectRow(NamedTuple):
     key: ObjectKey
 
 
+_DECIDING = (
+    (DisplayState.STALLED, STALLED),
+    (DisplayState.FAILING, "Failure"),
+    (DisplayState.WORKING, RECONCILING),
+    (DisplayState.READY, READY),
+    (DisplayState.READY, "Successful"),
+    (DisplayState.WORKING, "Running"),
+)
+"""States by conditions; the first that is true decides."""
+_IN_SPITE_OF_PAUSE = {DisplayState.STALLED, DisplayState.FAILING}
+
+
 def display_status(obj: Object) -> DisplayStatus:
     """Return the state of an object according to its conditions."""
     conditions = conditions_of(obj)
+    true = [(state, at) for state, kind in _DECIDING if (at := find(conditions, kind)) and at.get("status") == "True"]
     if is_deleting(obj):
-        return _status(DisplayState.DELETING, _true(conditions, "Failure"), str(metadata(obj).get("deletionTimestamp")))
-    deciding = ((DisplayState.STALLED, STALLED), (DisplayState.FAILING, "Failure"))
-    if (bad := _first(conditions, deciding)) is not None:
-        return bad
-    if is_paused(obj):
+        failure = next((condition for state, condition in true if state is DisplayState.FAILING), None)
+        return _status(DisplayState.DELETING, failure, str(metadata(obj).get("deletionTimestamp")))
+    if is_paused(obj) and not (true and true[0][0] in _IN_SPITE_OF_PAUSE):
         return DisplayStatus(DisplayState.PAUSED)
-    others = (
-        (DisplayState.WORKING, RECONCILING),
-        (DisplayState.READY, READY),
-        (DisplayState.READY, "Successful"),
-        (DisplayState.WORKING, "Running"),
-    )
-    return _first(conditions, others) or _status(DisplayState.UNKNOWN, find(conditions, "Running"))
-
-
-def _first(conditions: Sequence[Condition], deciding: Iterable[tuple[DisplayState, str]]) -> DisplayStatus | None:
-    """Return the state of the first of these conditions that is true."""
-    for state, kind in deciding:
-        if (condition := _true(conditions, kind)) is not None:
-            return _status(state, condition)
-    return None
-
-
-def _true(conditions: Sequence[Condition], kind: str) -> Condition | None:
-    condition = find(conditions, kind)
-    return condition if condition is not None and condition.get("status") == "True" else None
+    return _status(*true[0]) if true else _status(DisplayState.UNKNOWN, find(conditions, "Running"))
 
 
 def _status(state: DisplayState, condition: Condition | None, since: str = "") -> DisplayStatus:

@@ -10,20 +10,9 @@ these references and annotations of the existing object.
 `own` adds the owner to the definition in a create, a server-side apply or an update, and returns the same object if
 nothing changes. `adopt` and `give_up` do so for a merge patch of an existing object.
 
-A role can set annotations on the object:
-
-- `ansible.sdk.operatorframework.io/inject-owner: "false"`: the object gets no owner. An update does not restore the
-  owner, and a merge patch removes it. The object outlives the resource, and its changes start no run.
-- `ansible.sdk.operatorframework.io/adopt: "true"`: an existing object without owner gets the resource as owner. The
-  role must apply, update or patch it. A JSON Patch does not count, because it contains no definition.
-
-A watch can set `ownerAnnotations: false`. `without_annotations` then removes these and the primary-resource annotations
-from each definition, because a role can copy annotations that a user wrote.
-
-An owner is added at most once. An owner that is being deleted is never added: the garbage collector would delete the
-object. So what a finalizer creates outlives the resource. An object with another owner (a `controller` reference or the
-annotations of another resource) is not changed. Virtual resources, which cannot be listed and watched, and subresources
-get no owner. Must not import: the client, or anything that does I/O.
+An owner that is being deleted is never added: the garbage collector would delete the object, and what a finalizer
+creates must outlive the resource. An object with another owner (a `controller` reference or the annotations of another
+resource) is not changed. Must not import: the client, or anything that does I/O.
 """
 
 from __future__ import annotations
@@ -40,9 +29,9 @@ from runner.values.objects import GVK, Object, annotations_of, managed_fields_of
 from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 
 INJECT_OWNER = "ansible.sdk.operatorframework.io/inject-owner"
-"""Annotation: "false": the object gets no owner."""
+"""Annotation: "false": the object gets no owner. An update does not restore the owner, and a merge patch removes it."""
 ADOPT = "ansible.sdk.operatorframework.io/adopt"
-"""Annotation: "true": an existing object without owner gets the resource as owner."""
+"""Annotation: "true": an existing object gets the resource as owner, by an apply, an update or a merge patch."""
 
 _PRIMARY = (PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE)
 _OF_OWNERS = frozenset({INJECT_OWNER, ADOPT, *_PRIMARY})
@@ -82,7 +71,10 @@ def is_about_owners(patch: Mapping[str, Any]) -> bool:
 
 
 def without_annotations(obj: Object) -> Object:
-    """Return a definition or merge patch without annotations about owners; the same object if it has none."""
+    """Return a definition or merge patch without annotations about owners; the same object if it has none.
+
+    A role can copy annotations that a user wrote, so that a watch can forbid them (`ownerAnnotations: false`).
+    """
     items = obj.get("items")
     if isinstance(items, list):
         plain = [without_annotations(item) if isinstance(item, dict) else item for item in items]

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -29,7 +28,7 @@ from runner.core.proxy.handlers import owners
 from runner.core.proxy.handlers.owners import OwnerMark, Ownership
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.identity import RunIdentity
-from runner.core.proxy.request import RequestInfo, parse_query
+from runner.core.proxy.request import parse_query
 from runner.values.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
 from runner.values.objects import Object, ObjectKey, key_of, uid_of
 from runner.values.ownership import Owner, OwnerState
@@ -98,15 +97,6 @@ class ObjectReader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Owned:
-    """Decision about the owner of a written object."""
-
-    how: OwnerMark
-    creates: ObjectKey | None = None
-    """Key of the object, without a name if the API server chooses it, if the request creates it with the owner."""
-
-
 class Writes:
     """Handler that adds owners."""
 
@@ -144,16 +134,16 @@ class Writes:
     async def _change(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:
         info = call.info
         state = await run.owner_state()
-        owned = _Owned(OwnerMark.NONE)
+        how, creates = OwnerMark.NONE, None
         if info.verb in {"create", "update", "patch"} and not info.subresource:
-            owned = await self._own(call, run, resource)
-        if state is OwnerState.REPLACED or (state is OwnerState.GONE and owned.how is not OwnerMark.NONE):
+            how, creates = await self._own(call, run, resource)
+        if state is OwnerState.REPLACED or (state is OwnerState.GONE and how is not OwnerMark.NONE):
             return _rejected(call, run, state)
         hook = None if info.is_dry_run or run.view is not None else run.more.get(WRITE_HOOK)
-        if hook is not None and owned.creates is not None:
-            await hook.intends(resource, owned.creates)
+        if hook is not None and creates is not None:
+            await hook.intends(resource, creates)
         detached = call.detached()
-        writing = asyncio.create_task(self._write(detached, proceed, resource, owned.creates, hook))
+        writing = asyncio.create_task(self._write(detached, proceed, resource, creates, hook))
         try:
             return await asyncio.shield(writing)
         finally:
@@ -167,7 +157,7 @@ class Writes:
         answer = await proceed(call)
         if resource is None or not answer.is_success:
             return answer
-        space = call.info.namespace if resource.namespaced else ""
+        space = _namespace(call, resource)
         wanting = [observer for observer in self._observers if observer.wants(run.owner, resource, space)]
         for obj in await answer.objects(resource.gvk.kind) if wanting else ():
             for observer in wanting:
@@ -189,7 +179,7 @@ class Writes:
         if is_observed and answer.is_success and not is_dry_run:
             objects = await self._written(call, resource, creates, answer)
         if hook is not None:
-            _record(hook, resource, call.info, creates, answer, objects)
+            _record(hook, resource, call, creates, answer, objects)
         if run.watch_dependents:
             deletes = call.info.verb.startswith("delete")
             for obj in objects:
@@ -207,7 +197,7 @@ class Writes:
         if objects or not name or info.verb.startswith("delete"):
             return objects
         try:
-            return [await self._reader.get(resource, ObjectKey(info.namespace if resource.namespaced else "", name))]
+            return [await self._reader.get(resource, ObjectKey(_namespace(call, resource), name))]
         except (ApiError, ApiUnavailableError) as error:
             self._warn(call, "Cannot read an object that a run wrote: its changes are not watched", error=str(error))
             return []
@@ -234,11 +224,15 @@ class Writes:
             self._warn(call, "Cannot look up the resource: request forwarded without owner", error=str(error))
             return None
 
-    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> _Owned:
-        """Add the owner to the object in a request."""
+    async def _own(self, call: Call, run: RunIdentity, resource: ApiResource) -> tuple[OwnerMark, ObjectKey | None]:
+        """Add the owner to the object in a request. Return how the object refers to it.
+
+        If the request creates the object with the owner, return its key too, without a name if the API server chooses
+        it.
+        """
         media = call.media
         if call.info.verb == "patch" and media not in _MERGES and media != content.APPLY:
-            return _Owned(OwnerMark.NONE)
+            return OwnerMark.NONE, None
         if not content.is_readable(media) or await call.data() is None:
             self._warn(
                 call,
@@ -246,24 +240,21 @@ class Writes:
                 "role",
                 media=media,
             )
-            return _Owned(OwnerMark.NONE)
+            return OwnerMark.NONE, None
         parsed = call.parsed()
         if not parsed.is_complete:
             self._warn(call, "Cannot add the owner: the object is too large or too deep; set the owner in the role")
         if (obj := parsed.object) is None or not parsed.is_complete:
-            return _Owned(OwnerMark.NONE)
+            return OwnerMark.NONE, None
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
-        final, how, creates = definition, OwnerMark.NONE, None
+        owned, creates = Ownership(definition, OwnerMark.NONE), None
         if media not in _MERGES or owners.is_about_owners(definition):
             owned, current = await self._decide(call, run, resource, definition, media)
-            if owned is not None:
-                final, how = owned.obj, owned.how
-            if how is not OwnerMark.NONE and current is None and media not in _MERGES:
-                namespace = call.info.namespace if resource.namespaced else ""
-                creates = ObjectKey(namespace, call.info.name or key_of(definition).name)
-        if final is not obj:
-            call.replace_object(final)
-        return _Owned(how, creates)
+            if owned.how is not OwnerMark.NONE and current is None and media not in _MERGES:
+                creates = ObjectKey(_namespace(call, resource), call.info.name or key_of(definition).name)
+        if owned.obj is not obj:
+            call.replace_object(owned.obj)
+        return owned.how, creates
 
     def _without_annotations(self, call: Call, obj: Object) -> Object:
         definition = owners.without_annotations(obj)
@@ -277,24 +268,23 @@ class Writes:
 
     async def _decide(
         self, call: Call, run: RunIdentity, resource: ApiResource, obj: Object, media: str
-    ) -> tuple[Ownership | None, Object | None]:
-        """Return the definition with its owner, None if it is unknown; and the existing object."""
+    ) -> tuple[Ownership, Object | None]:
+        """Return the definition, with its owner if that is known, and the existing object."""
         info = call.info
-        current = None
+        unknown, current = Ownership(obj, OwnerMark.NONE), None
         if info.name:
-            key = ObjectKey(info.namespace if resource.namespaced else "", info.name)
             try:
-                current = await self._current(run, resource, key)
+                current = await self._current(run, resource, ObjectKey(_namespace(call, resource), info.name))
             except NotFoundError:
                 current = None
             except ApiError as error:
                 if isinstance(error, PASSING):
                     raise
                 self._warn(call, "Cannot read the existing object: request forwarded without owner", error=str(error))
-                return None, None
+                return unknown, None
         if media in _MERGES:
             if current is None:
-                return None, None
+                return unknown, None
             if owners.wants_release(obj):
                 return owners.give_up(obj, run.owner, current, strategic=media == content.STRATEGIC), current
             return owners.adopt(obj, run.owner, resource, info.namespace, current), current
@@ -316,6 +306,11 @@ class Writes:
         resource = call.info.qualified
         if self._logged.is_new((message, resource, call.info.namespace)):
             _log.warning(message, job=call.run.run.ident, resource=resource, **fields)
+
+
+def _namespace(call: Call, resource: ApiResource) -> str:
+    """Return the namespace of the object; empty for cluster-scoped kinds."""
+    return call.info.namespace if resource.namespaced else ""
 
 
 def _rejected(call: Call, run: RunIdentity, state: OwnerState) -> Answer:
@@ -343,7 +338,7 @@ def _is_write(call: Call) -> bool:
 def _record(
     hook: WriteHook,
     resource: ApiResource,
-    info: RequestInfo,
+    call: Call,
     creates: ObjectKey | None,
     answer: Answer,
     objects: Sequence[Object],
@@ -355,8 +350,8 @@ def _record(
                 hook.answered(resource, creates, obj)
     elif creates is not None and _is_final(answer.status):
         hook.answered(resource, creates, None)
-    elif info.verb == "delete" and not info.subresource and answer.is_success:
-        hook.deleted(resource, ObjectKey(info.namespace if resource.namespaced else "", info.name))
+    elif call.info.verb == "delete" and not call.info.subresource and answer.is_success:
+        hook.deleted(resource, ObjectKey(_namespace(call, resource), call.info.name))
 
 
 def _is_final(status: int) -> bool:
