@@ -82,9 +82,8 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-@pytest.mark.parametrize("options", [(), ("-n2", "--dist=loadgroup")])
-def test_a_test_that_passes_when_it_is_repeated_is_listed_with_its_first_cause(run: Run, options: tuple[str]) -> None:
-    tests, end = run.tests(PASSES + FLAKY, *options), run.end()
+def test_a_test_that_passes_when_it_is_repeated_is_listed_with_its_first_cause(run: Run) -> None:
+    tests, end = run.tests(PASSES + FLAKY, "-n2", "--dist=loadgroup"), run.end()
 
     assert tests.returncode == 0
     assert "1 failed, 1 passed" in tests.stdout
@@ -122,9 +121,8 @@ def test_a_crashed_worker_fails_its_part_and_the_run(run: Run) -> None:
     assert "once more" not in end.stdout
 
 
-@pytest.mark.parametrize("options", [(), ("-n1",)])
-def test_a_module_that_cannot_be_imported_fails_its_part_and_the_run(run: Run, options: tuple[str]) -> None:
-    tests, end = run.tests("import nowhere", *options), run.end()
+def test_a_module_that_cannot_be_imported_fails_its_part_and_the_run(run: Run) -> None:
+    tests, end = run.tests("import nowhere", "-n1"), run.end()
 
     assert tests.returncode != 0
     assert end.returncode == once_more.DEFECT
@@ -143,10 +141,3 @@ def test_many_failures_are_not_repeated(run: Run) -> None:
 def test_without_the_file_a_failed_test_fails_at_once(run: Run) -> None:
     assert run.tests(BROKEN, noted=False).returncode != 0
     assert not run.failed.exists()
-
-
-def test_nothing_is_repeated_if_all_pass(run: Run) -> None:
-    tests, end = run.tests(PASSES), run.end()
-
-    assert (tests.returncode, end.returncode) == (0, 0)
-    assert "once more" not in end.stdout
