@@ -53,17 +53,20 @@ def test_the_typed_client_creates_reads_patches_and_deletes(api: Any, namespace:
     assert caught.value.status == 404
 
 
-@pytest.mark.parametrize("kind", ["json", "merge", "strategic-merge", "apply"])
-def test_the_four_patches_pass(api: Any, namespace: str, kind: str) -> None:
-    found = kube.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
-    found.create(named("a", data={"a": "b"}), namespace=namespace)
-    patch: Any = [{"op": "add", "path": "/data/c", "value": "d"}] if kind == "json" else named("a", data={"c": "d"})
-    if kind == "apply":
-        done = found.server_side_apply(patch, name="a", namespace=namespace, field_manager="role")
-    else:
-        done = found.patch(patch, name="a", namespace=namespace, content_type=f"application/{kind}-patch+json")
-    assert done.data.to_dict() == {"a": "b", "c": "d"}
-    assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
+def test_the_four_patches_pass(api: Any, namespace: str) -> None:
+    config_maps = kube.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
+    for kind in ("json", "merge", "strategic-merge", "apply"):
+        config_maps.create(named(kind, data={"a": "b"}), namespace=namespace)
+        patch: Any = named(kind, data={"c": "d"})
+        if kind == "json":
+            patch = [{"op": "add", "path": "/data/c", "value": "d"}]
+        if kind == "apply":
+            done = config_maps.server_side_apply(patch, name=kind, namespace=namespace, field_manager="role")
+        else:
+            content_type = f"application/{kind}-patch+json"
+            done = config_maps.patch(patch, name=kind, namespace=namespace, content_type=content_type)
+        assert done.data.to_dict() == {"a": "b", "c": "d"}
+        assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
 
 
 def test_all_runs_share_one_discovery_cache(standing: Standing, namespace: str, tmp_path: Path) -> None:
@@ -119,18 +122,15 @@ def raw(standing: Standing, path: str, **headers: str) -> tuple[dict[str, str], 
         return dict(answer.headers), answer.read()
 
 
-@pytest.mark.parametrize(
-    ("accept", "start"),
-    [
+def test_requested_representations_are_returned(standing: Standing, namespace: str) -> None:
+    for accept, start in (
         ("application/json;as=Table;v=v1;g=meta.k8s.io", b'{"kind":"Table"'),
         ("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", b'{"kind":"PartialObjectMetadataList"'),
         ("application/vnd.kubernetes.protobuf", b"k8s\x00"),
         ("application/yaml", b"apiVersion: v1"),
-    ],
-)
-def test_requested_representations_are_returned(standing: Standing, namespace: str, accept: str, start: bytes) -> None:
-    _, body = raw(standing, f"/api/v1/namespaces/{namespace}/configmaps", Accept=accept)
-    assert body.startswith(start)
+    ):
+        _, body = raw(standing, f"/api/v1/namespaces/{namespace}/configmaps", Accept=accept)
+        assert body.startswith(start)
 
 
 def test_large_objects_and_packed_lists_pass(api: Any, standing: Standing, namespace: str) -> None:

@@ -410,38 +410,6 @@ SERVICES = """
           port: "port-{{ node.resources[0].spec.ports[0].nodePort }}"
           uid: "{{ node.resources[0].metadata.uid }}"
 """
-
-
-def test_values_that_the_api_server_chooses_are_unknown_in_the_plan_and_covered_by_its_approval(
-    project: Project, things: Things, api: Api
-) -> None:
-    core = f"/api/v1/namespaces/{project.namespace}"
-    allow_secrets(project)
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = project.api.call("GET", path)
-    role["rules"].append({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
-    project.api.call("PUT", path, role)
-    project.role("thing", SERVICES)
-    project.watch("thing", mode="approve")
-    project.start()
-    things.create("one")
-    plan = await_plan(things, "one")
-    text = api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
-    assert "url: http://(known after apply):80/path" in text
-    assert "port: port-(known after apply)" in text
-    assert "uid: (known after apply)" in text
-    assert "198." not in text
-    approve(things, "one", plan["hash"])
-    await_approval(things, "one", "Succeeded", plan["hash"])
-    web, node = (api.call("GET", f"{core}/services/{name}") for name in ("web", "web-node"))
-    assert node["metadata"]["labels"] == {"patched": "yes", "json": "yes"}
-    assert api.call("GET", f"{core}/configmaps/addresses")["data"] == {
-        "url": f"http://{web['spec']['clusterIP']}:80/path",
-        "port": f"port-{node['spec']['ports'][0]['nodePort']}",
-        "uid": node["metadata"]["uid"],
-    }
-
-
 GENERATES = """
     - name: Read the password
       kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
@@ -466,15 +434,41 @@ GENERATES = """
 """
 
 
-def test_an_approval_covers_random_values_of_new_secrets_and_a_plan_with_other_ones_names_them(
+def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(
     project: Project, things: Things, api: Api
 ) -> None:
     core = f"/api/v1/namespaces/{project.namespace}"
     allow_secrets(project)
-    project.role("thing", GENERATES)
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
+    role = project.api.call("GET", path)
+    role["rules"].append({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
+    project.api.call("PUT", path, role)
+    project.role("services", SERVICES)
+    project.role("generates", GENERATES)
+    project.role("thing", "- ansible.builtin.include_role: {name: '{{ how }}'}\n")
     project.watch("thing", mode="approve")
     project.start()
-    things.create("one", {"size": 1})
+
+    # Values that the API server chooses are unknown.
+    things.create("served", {"how": "services"})
+    plan = await_plan(things, "served")
+    text = api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
+    assert "url: http://(known after apply):80/path" in text
+    assert "port: port-(known after apply)" in text
+    assert "uid: (known after apply)" in text
+    assert "198." not in text
+    approve(things, "served", plan["hash"])
+    await_approval(things, "served", "Succeeded", plan["hash"])
+    web, node = (api.call("GET", f"{core}/services/{name}") for name in ("web", "web-node"))
+    assert node["metadata"]["labels"] == {"patched": "yes", "json": "yes"}
+    assert api.call("GET", f"{core}/configmaps/addresses")["data"] == {
+        "url": f"http://{web['spec']['clusterIP']}:80/path",
+        "port": f"port-{node['spec']['ports'][0]['nodePort']}",
+        "uid": node["metadata"]["uid"],
+    }
+
+    # Random values of new Secrets are covered, other ones are named.
+    things.create("one", {"size": 1, "how": "generates"})
     plan = await_plan(things, "one")
     assert plan["random"] == [f"Secret {project.namespace}/password data.password"]
     assert "differing" not in plan
