@@ -13,6 +13,7 @@ from runner.agent import frames, uplink
 from runner.agent.spool import Spool
 from runner.agent.uplink import Uplink
 from runner.engines.pod.certificates import issue, make_authority, server_context
+from runner.engines.pod.links import Link
 from tests.kit.agents import (
     NAME,
     Client,
@@ -54,6 +55,12 @@ async def operator(tmp_path: Path, authority: tuple[bytes, bytes]) -> AsyncItera
     await made.start()
     yield made
     await made.links.close()
+
+
+@pytest.fixture
+async def link(operator: Operator) -> Link:
+    """The engine's end of the run that the agent has."""
+    return operator.open()
 
 
 @pytest.fixture

@@ -116,8 +116,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(link: Link, start: Start) -> None:
     started = await start(
         VERSION
         + 'echo "$@"; head -c 5000 /dev/zero | tr "\\0" x >&2; echo last >&2; cat; echo; printf incomplete; exit 3'
@@ -147,9 +146,8 @@ async def test_the_worker_gets_the_order_and_each_of_its_lines_is_a_frame(operat
     ],
 )
 async def test_an_image_without_a_recent_ansible_runner_is_an_error_with_its_remedy(
-    operator: Operator, start: Start, script: str | None, error: str
+    link: Link, start: Start, script: str | None, error: str
 ) -> None:
-    link = operator.open()
     await start(script, _VERSION_TIMEOUT=1)
     ending = await ending_of(link)
     assert ending.error == f"{error}; the image needs ansible-runner 2.4 or later"
@@ -157,14 +155,12 @@ async def test_an_image_without_a_recent_ansible_runner_is_an_error_with_its_rem
 
 
 @pytest.mark.parametrize("version", ["2.4.0", "2.4.3.dev1", "2.10.0", "3.0.0"])
-async def test_later_versions_are_accepted(operator: Operator, start: Start, version: str) -> None:
-    link = operator.open()
+async def test_later_versions_are_accepted(link: Link, start: Start, version: str) -> None:
     await start(VERSION.replace("2.4.0", version))
     assert (await ending_of(link)).code == 0
 
 
-async def test_a_stopped_run_leaves_no_process(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_stopped_run_leaves_no_process(link: Link, start: Start) -> None:
     await start(VERSION + HANG, _GRACE=0.2)
     child = int((await link.receive()).payload)
     assert is_alive(child)
@@ -175,8 +171,7 @@ async def test_a_stopped_run_leaves_no_process(operator: Operator, start: Start)
     assert not is_alive(child)
 
 
-async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_worker_that_ends_on_request_gets_no_second_signal(link: Link, start: Start) -> None:
     await start(VERSION + "trap 'echo ended; exit 5' TERM; echo begun; while :; do sleep 0.05; done")
     await link.receive()
     link.stop()
@@ -185,8 +180,7 @@ async def test_a_worker_that_ends_on_request_gets_no_second_signal(operator: Ope
     assert parse(AgentEnd, frames[1].payload).code == 5
 
 
-async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(link: Link, start: Start) -> None:
     link.stop()
     started = await start(VERSION + "echo begun")
     frames = await receive_all(link)
@@ -195,8 +189,7 @@ async def test_a_run_that_is_stopped_before_it_begins_does_not_begin(operator: O
     assert (await started.end())[0] == Exit.DONE
 
 
-async def test_background_processes_end_with_the_worker(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_background_processes_end_with_the_worker(link: Link, start: Start) -> None:
     await start(VERSION + "setsid sleep 1000 & echo $!", _LEFTOVER_GRACE=5)
     frames = await receive_all(link)
     assert not is_alive(int(frames[0].payload))
@@ -234,8 +227,7 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
     assert logged[2].count(b"processes of the run remain until the pod ends") == 1
 
 
-async def test_a_fence_ends_ansible_at_once(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_fence_ends_ansible_at_once(operator: Operator, link: Link, start: Start) -> None:
     started = await start(VERSION + HANG)
     child = int((await link.receive()).payload)
     link.fence()
@@ -244,8 +236,7 @@ async def test_a_fence_ends_ansible_at_once(operator: Operator, start: Start) ->
     assert not is_alive(child)
 
 
-async def test_a_deleted_pod_ends_ansible_and_delivers_the_ending(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_deleted_pod_ends_ansible_and_delivers_the_ending(link: Link, start: Start) -> None:
     started = await start(VERSION + HANG, _GRACE=0.2, _DELIVERY=60)
     await link.receive()
     started.process.send_signal(signal.SIGTERM)
@@ -254,8 +245,7 @@ async def test_a_deleted_pod_ends_ansible_and_delivers_the_ending(operator: Oper
     assert (await started.end())[0] == Exit.DONE
 
 
-async def test_a_deleted_pod_without_operator_ends(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_deleted_pod_without_operator_ends(operator: Operator, link: Link, start: Start) -> None:
     started = await start(VERSION + HANG, _GRACE=0.2)
     child = int((await link.receive()).payload)
     await operator.links.close()
@@ -266,8 +256,7 @@ async def test_a_deleted_pod_without_operator_ends(operator: Operator, start: St
     assert not is_alive(child)
 
 
-async def test_without_operator_for_too_long_ansible_ends(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_without_operator_for_too_long_ansible_ends(operator: Operator, link: Link, start: Start) -> None:
     started = await start(VERSION + HANG, _GRACE=0.2, _PATIENCE=0.5)
     child = int((await link.receive()).payload)
     await operator.links.close()
@@ -275,8 +264,7 @@ async def test_without_operator_for_too_long_ansible_ends(operator: Operator, st
     assert not is_alive(child)
 
 
-async def test_ansible_never_starts_twice_in_a_pod(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_ansible_never_starts_twice_in_a_pod(link: Link, start: Start) -> None:
     first = await start(VERSION + "echo begun; exec sleep 1000")
     await link.receive()
     first.process.kill()
@@ -287,8 +275,7 @@ async def test_ansible_never_starts_twice_in_a_pod(operator: Operator, start: St
     assert b"Ansible must not run twice" in err
 
 
-async def test_a_line_that_is_too_long_ends_the_run_with_an_error(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_line_that_is_too_long_ends_the_run_with_an_error(link: Link, start: Start) -> None:
     await start(VERSION + "echo short; yes xxxxxxxxx | tr -d '\\n'", LARGEST=1_000_000, _GRACE=0.2)
     frames = await receive_all(link)
     assert frames[0].payload == b"short"
@@ -312,8 +299,7 @@ def test_artifacts_are_removed_wherever_the_output_is_divided(size: int) -> None
     ("limit", "error"),
     [(512, "cannot store the order of the run"), (400_000, "cannot store the output of ansible-runner")],
 )
-async def test_a_full_disk_ends_the_run_with_an_error(operator: Operator, start: Start, limit: int, error: str) -> None:
-    link = operator.open()
+async def test_a_full_disk_ends_the_run_with_an_error(link: Link, start: Start, limit: int, error: str) -> None:
     limited = f"(2, 4); import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     await start(VERSION + "yes", _GRACE=0.2, _OLDEST_RUNNER=limited)
     assert (await ending_of(link)).error == f"{error}: [Errno 27] File too large"
@@ -328,8 +314,9 @@ async def call(port: int) -> bytes:
     return answer
 
 
-async def test_api_calls_pass_and_wait_while_the_operator_restarts(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_api_calls_pass_and_wait_while_the_operator_restarts(
+    operator: Operator, link: Link, start: Start
+) -> None:
     started = await start(VERSION + "echo begun; exec sleep 1000")
     await link.receive()
     assert await call(started.relay) == b"echo:GET /"
@@ -342,8 +329,7 @@ async def test_api_calls_pass_and_wait_while_the_operator_restarts(operator: Ope
     assert await waiting == b"echo:GET /"
 
 
-async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_port_for_metrics_in_use_is_an_error_of_metrics_only(link: Link, start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         started = await start(VERSION + "echo fine", METRICS_PORT=port)
@@ -358,8 +344,7 @@ def test_the_port_for_metrics_is_the_default_of_the_module() -> None:
     assert frames.METRICS_PORT == role_metrics.DEFAULT_PORT
 
 
-async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Operator, link: Link, start: Start) -> None:
     started = await start(VERSION + "echo begun; exec sleep 1000", _RELAY_WAIT=0.3)
     await link.receive()
     await operator.links.close()
@@ -369,8 +354,7 @@ async def test_an_api_call_without_operator_is_closed_in_the_end(operator: Opera
     assert b"an API call waited 0.3 s for the operator" in err
 
 
-async def test_api_calls_move_with_the_run_to_another_operator(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_api_calls_move_with_the_run_to_another_operator(operator: Operator, link: Link, start: Start) -> None:
     started = await start(VERSION + "echo begun; exec sleep 1000")
     await link.receive()
     idle, writer = await asyncio.open_connection("127.0.0.1", started.relay)
@@ -389,8 +373,7 @@ async def test_api_calls_move_with_the_run_to_another_operator(operator: Operato
     await other.links.close()
 
 
-async def test_a_port_in_use_is_an_error_of_the_run(operator: Operator, start: Start) -> None:
-    link = operator.open()
+async def test_a_port_in_use_is_an_error_of_the_run(link: Link, start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         await start(VERSION + "echo begun", RELAY_PORT=port)

@@ -20,7 +20,7 @@ from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import LARGE, Turns
 from runner.engines.pod.certificates import issue, make_authority, server_context
 from runner.engines.pod.connection import AgentConnection, MalformedError, parse
-from runner.engines.pod.links import AgentEnd, ClosedError, Links
+from runner.engines.pod.links import AgentEnd, ClosedError, Link, Links
 from runner.engines.pod.spool import Frame
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import patience, until
@@ -38,9 +38,8 @@ FRAMES = [
 
 
 async def test_a_run_gets_its_order_and_its_frames_arrive_once_and_in_order(
-    operator: Operator, pod: StartPod, logged: dict[int, bytes]
+    operator: Operator, link: Link, pod: StartPod, logged: dict[int, bytes]
 ) -> None:
-    link = operator.open()
     assert link.last_seen is None
     agent_ = pod()
     await until(lambda: agent_.began)
@@ -153,8 +152,7 @@ async def test_texts_of_a_replay_and_of_a_lost_connection_are_in_the_log_once(
     await until(lambda: logged[1] == b"".join(b"%d," % frame.number for frame in FRAMES))
 
 
-async def test_texts_that_an_agent_does_not_read_use_limited_memory(operator: Operator) -> None:
-    link = operator.open()
+async def test_texts_that_an_agent_does_not_read_use_limited_memory(link: Link) -> None:
     for number in range(1, 101):
         link.acknowledge(number, "x" * 10_000)
     assert link._text_size <= 256 * 1024
@@ -190,9 +188,8 @@ async def test_a_wrong_token_and_an_unknown_run_get_the_same_response(operator: 
 
 
 async def test_an_agent_gives_its_token_to_no_server_of_another_authority(
-    operator: Operator, pod: StartPod, logged: dict[int, bytes], tmp_path: Path
+    operator: Operator, link: Link, pod: StartPod, logged: dict[int, bytes], tmp_path: Path
 ) -> None:
-    link = operator.open()
     for files in ({"ca.crt": make_authority()[0].decode()}, {"name": "other.test"}):
         agent_ = pod(operator.settings(**files))
         await until(lambda: b"certificate verify failed" in logged[2])
@@ -204,9 +201,8 @@ async def test_an_agent_gives_its_token_to_no_server_of_another_authority(
 
 @pytest.mark.lengthy
 async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
-    operator: Operator, pod: StartPod, logged: dict[int, bytes]
+    operator: Operator, link: Link, pod: StartPod, logged: dict[int, bytes]
 ) -> None:
-    link = operator.open()
     agent_ = pod(operator.settings(token="wrong"))
     await until(lambda: operator.links.refused > 3)
     assert logged[2].decode() == (
@@ -218,8 +214,9 @@ async def test_an_agent_reports_a_problem_once_and_reads_changed_settings(
     assert not agent_.keeping.done()
 
 
-async def test_after_a_fence_nothing_of_the_run_is_accepted(operator: Operator, pod: StartPod, client: Connect) -> None:
-    link = operator.open()
+async def test_after_a_fence_nothing_of_the_run_is_accepted(
+    operator: Operator, link: Link, pod: StartPod, client: Connect
+) -> None:
     agent_ = pod()
     agent_.spool.add(b"1\n2\n")
     await until(lambda: operator.links.frames == 2)
@@ -239,9 +236,8 @@ async def test_after_a_fence_nothing_of_the_run_is_accepted(operator: Operator, 
 
 
 async def test_a_request_to_stop_reaches_an_agent_that_connects_later_and_replaces_the_order(
-    operator: Operator, pod: StartPod
+    link: Link, pod: StartPod
 ) -> None:
-    link = operator.open()
     link.stop()
     agent_ = pod()
     await until(lambda: agent_.stops)
@@ -277,8 +273,7 @@ async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_
         await other.links.close()
 
 
-async def test_a_newer_connection_of_the_agent_replaces_the_older_one(operator: Operator, client: Connect) -> None:
-    link = operator.open()
+async def test_a_newer_connection_of_the_agent_replaces_the_older_one(link: Link, client: Connect) -> None:
     older, newer = await client(), await client()
     older.hello()
     assert (await older.receive())[0] == Kind.WELCOME
@@ -292,8 +287,7 @@ async def test_a_newer_connection_of_the_agent_replaces_the_older_one(operator: 
     assert link.connects == 2
 
 
-async def test_a_second_agent_of_a_run_gets_no_order(operator: Operator, client: Connect) -> None:
-    link = operator.open()
+async def test_a_second_agent_of_a_run_gets_no_order(link: Link, client: Connect) -> None:
     first, second = await client(), await client()
     first.hello()
     assert (await first.receive())[0] == Kind.WELCOME
@@ -373,8 +367,7 @@ async def test_a_malformed_frame_fails_its_run_after_the_valid_frames_and_no_oth
     assert neighbour.connects == 1
 
 
-async def test_a_frame_after_the_last_one_is_malformed(operator: Operator, client: Connect) -> None:
-    link = operator.open()
+async def test_a_frame_after_the_last_one_is_malformed(link: Link, client: Connect) -> None:
     peer = await client()
     peer.hello()
     peer.send(Kind.END, 1, ending())
@@ -401,9 +394,8 @@ BAD_HELLOS = {
 
 @pytest.mark.parametrize("case", BAD_HELLOS)
 async def test_an_invalid_hello_closes_its_connection_without_an_answer(
-    operator: Operator, client: Connect, pod: StartPod, case: str
+    operator: Operator, link: Link, client: Connect, pod: StartPod, case: str
 ) -> None:
-    link = operator.open()
     peer = await client()
     peer.writer.write(BAD_HELLOS[case])
     assert await peer.rest() == b""
@@ -517,8 +509,7 @@ async def test_an_agent_replaces_a_connection_on_which_the_operator_is_silent(
     await until(lambda: link.connects >= 2)
 
 
-async def test_frames_that_the_engine_does_not_receive_stay_with_the_agent(operator: Operator, pod: StartPod) -> None:
-    link = operator.open()
+async def test_frames_that_the_engine_does_not_receive_stay_with_the_agent(link: Link, pod: StartPod) -> None:
     agent_ = pod()
     line = b"y" * 10_000 + b"\n"
     count = 2_000
@@ -539,8 +530,7 @@ async def test_an_order_that_cannot_be_read_is_an_error_of_the_run(operator: Ope
         await asyncio.wait_for(link.receive(), patience())
 
 
-async def test_an_agent_that_has_not_ended_is_not_taken_for_one_that_has(operator: Operator, client: Connect) -> None:
-    link = operator.open()
+async def test_an_agent_that_has_not_ended_is_not_taken_for_one_that_has(link: Link, client: Connect) -> None:
     peer = await client()
     peer.hello()
     await peer.receive()
@@ -555,8 +545,7 @@ async def test_an_agent_that_has_not_ended_is_not_taken_for_one_that_has(operato
     assert await link.recorded(20)
 
 
-async def test_a_closed_run_is_unknown_and_can_be_opened_again(operator: Operator, client: Connect) -> None:
-    link = operator.open()
+async def test_a_closed_run_is_unknown_and_can_be_opened_again(operator: Operator, link: Link, client: Connect) -> None:
     with pytest.raises(ValueError, match="open already"):
         operator.open()
     waiting = asyncio.create_task(link.receive())
@@ -579,8 +568,7 @@ async def test_one_port_serves_api_calls_and_no_other_protocol(operator: Operato
 
 
 @pytest.mark.parametrize("end", ["fence", "close"])
-async def test_metrics_pass_until_the_run_ends(operator: Operator, client: Connect, end: str) -> None:
-    link = operator.open()
+async def test_metrics_pass_until_the_run_ends(link: Link, client: Connect, end: str) -> None:
     peer = await client(ALPN_METRICS)
     peer.hello_of_metrics()
     peer.writer.write(b"POST /metrics")

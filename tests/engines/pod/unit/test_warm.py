@@ -21,6 +21,7 @@ from runner.engines.pod import jobs, warm
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import Address
+from runner.engines.pod.links import Link
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
@@ -63,9 +64,8 @@ async def test_an_idle_agent_gets_one_run_and_is_its_agent(
 
 
 async def test_an_agent_whose_connection_was_lost_gets_its_run_when_it_returns(
-    operator: Operator, pod: StartPod, idle: IdleLink, settings: Path
+    link: Link, pod: StartPod, idle: IdleLink, settings: Path
 ) -> None:
-    link = operator.open()
     idle.assign(RUN, TOKEN)
     pod(settings, output=b"one\n")
     assert len(await receive_all(link)) == 2
@@ -125,8 +125,7 @@ async def test_an_idle_agent_sends_no_frames(client: Connect, idle: IdleLink) ->
     assert not idle.is_connected
 
 
-async def test_an_agent_with_a_run_ignores_another_one(operator: Operator, pod: StartPod) -> None:
-    link = operator.open()
+async def test_an_agent_with_a_run_ignores_another_one(link: Link, pod: StartPod) -> None:
     agent_ = pod()
     await until(lambda: agent_.began)
     assert link._connection is not None
