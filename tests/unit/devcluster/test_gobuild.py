@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import binaries, gobuild
-from runner.sdk.devcluster.binaries import HELM_KIT, PROGRAMS, Program, Target, UnavailableError
+from runner.sdk.devcluster.binaries import PROGRAMS, Target, UnavailableError
 from runner.sdk.devcluster.gobuild import GoBuild
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
@@ -90,13 +90,6 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
     monkeypatch.setattr(gobuild, "_USUAL_PLACES", ())
     with pytest.raises(UnavailableError, match=r"version 1\.21 or later"):
         gobuild.find_go({"PATH": str(older.parent)})
-
-
-@pytest.mark.parametrize("program", [*PROGRAMS, *HELM_KIT.programs], ids=lambda program: program.name)
-def test_each_program_is_imported_by_its_module(program: Program) -> None:
-    module = resources.files("runner.sdk.devcluster") / "modules" / program.module
-    assert f'_ "{program.package}"' in (module / "tools.go").read_text()
-    assert (module / "go.sum").is_file()
 
 
 @pytest.mark.parametrize(

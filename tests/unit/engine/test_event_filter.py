@@ -38,13 +38,6 @@ def filtered(*chunks: str) -> list[tuple[str | None, str]]:
     return found
 
 
-def test_events_with_data_and_text_outside_of_them_are_reported_in_order() -> None:
-    first, second = (mark({"uuid": uuid}) for uuid in SENT)
-    output = f"before\n{first}one\ntwo\n{mark({})}between\nlines\n{second}three\n{mark({})}after\n"
-    events = [(None, "before"), (SENT[0], "one\ntwo"), (None, "between"), (None, "lines"), (SENT[1], "three")]
-    assert filtered(output) == [*events, (None, "after")]
-
-
 @pytest.mark.parametrize(
     "forged",
     [
