@@ -78,10 +78,7 @@ def test_an_object_can_only_shorten_the_time_that_its_watch_or_the_flag_allows(
     ],
 )
 def test_contract_the_annotation_or_the_environment_raises_the_verbosity(
-    annotation: str | None,
-    by_environment: bool,  # noqa: FBT001 - a table's column
-    verbosity: int,
-    raised: bool,  # noqa: FBT001 - as above
+    annotation: str | None, *, by_environment: bool, verbosity: int, raised: bool
 ) -> None:
     annotations = {} if annotation is None else {VERBOSITY: annotation}
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}
@@ -153,10 +150,7 @@ def test_the_verbosity_of_an_object_has_an_upper_limit(
     ],
 )
 def test_the_annotation_can_only_tighten_the_mode(
-    annotation: str | None,
-    watch: RunMode,
-    mode: str,
-    is_limited: bool,  # noqa: FBT001 - a table's column
+    annotation: str | None, watch: RunMode, mode: str, *, is_limited: bool
 ) -> None:
     annotations = {} if annotation is None else {MODE: annotation}
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "uid": "u", "annotations": annotations}}

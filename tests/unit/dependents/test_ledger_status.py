@@ -201,7 +201,7 @@ def test_a_read_that_began_before_the_event_shows_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("recorded_first", [True, False])
-def test_a_write_that_was_not_undone_leaves_no_notification(recorded_first: bool) -> None:  # noqa: FBT001 - a case
+def test_a_write_that_was_not_undone_leaves_no_notification(*, recorded_first: bool) -> None:
     scenario = PutBack().event(2)
     scenario = scenario.writes(2, "new").begins_reading() if recorded_first else scenario.begins_reading()
     scenario.finds(3, "new")

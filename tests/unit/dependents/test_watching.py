@@ -492,3 +492,9 @@ async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_
     harness.tell(Applied(child(6)))
     harness.tell(Deleted(child(7)))
     assert entries.seen == {}
+
+
+def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:
+    dependents = make().dependents
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    assert dependents.live() == {DEPLOYMENT.gvk: False}

@@ -102,7 +102,7 @@ def test_the_summary_has_generation_deletion_and_finalizers() -> None:
         ({"metadata": {"managedFields": [{"manager": "x"}]}}, False),
     ],
 )
-def test_changes_of_a_kind_without_generation_are_detected_by_content(change: dict[str, Any], differs: bool) -> None:  # noqa: FBT001 - a column of the table
+def test_changes_of_a_kind_without_generation_are_detected_by_content(change: dict[str, Any], *, differs: bool) -> None:
     def secret(more: dict[str, Any]) -> Object:
         meta = {"namespace": "ns", "name": "a", "uid": "u", "resourceVersion": "1", **more.get("metadata", {})}
         return {"apiVersion": "v1", "kind": "Secret", "data": more.get("data", {"k": "v"}), "metadata": meta}

@@ -359,3 +359,8 @@ async def test_no_connection_outlives_the_client_whatever_the_peer_does(
         # TLS' own end is on its way, and the peer does not answer it.
         await asyncio.sleep(0)
     assert connections_to(port) == set()
+
+
+async def test_a_client_used_outside_its_block_is_a_mistake(client: Client) -> None:
+    with pytest.raises(RuntimeError):
+        await Client(client.credentials).request("GET", "/version")

@@ -67,7 +67,7 @@ async def test_for_an_invalid_token_no_access_is_reviewed() -> None:
 
 
 @pytest.mark.parametrize(("allowed", "lasting"), [(True, 60.0), (False, 10.0)])
-async def test_an_answer_is_cached_for_a_while(allowed: bool, lasting: float) -> None:  # noqa: FBT001 - a case
+async def test_an_answer_is_cached_for_a_while(*, allowed: bool, lasting: float) -> None:
     server = Server(allowed=allowed)
     reviews = server.reviews()
     first = await judged(reviews)

@@ -32,10 +32,7 @@ async def serving(host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) ->
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nX: "])
-async def test_idle_connections_are_bounded_and_a_new_client_is_served(
-    secure: bool,  # noqa: FBT001 - a case
-    begun: bytes,
-) -> None:
+async def test_idle_connections_are_bounded_and_a_new_client_is_served(*, secure: bool, begun: bytes) -> None:
     tls = Certificates(None).context if secure else None
     async with serving(tls=tls) as port:
         idle = []

@@ -12,13 +12,15 @@ from typing import TypeAlias
 
 from runner.base.credentials import auth
 from runner.base.credentials.auth import HostEnvironment
+from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Handler, Observer
 from runner.core.proxy.identity import Identities, RunIdentity
 from runner.core.proxy.server import Proxy
 from runner.features.masking import requests as masked
 from runner.features.prune import requests as pruned
 from runner.features.unchanged import requests as unchanged
-from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.errors import NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.values.ownership import Owner
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.wait import patience
@@ -204,6 +206,38 @@ class Stage:
 
     async def get(self, path: str = "/api/v1/pods", *headers: str) -> Message:
         return await self.ask(f"GET {path}", *headers)
+
+
+@dataclass
+class RecordedDependents:
+    """API server with the discovery of `/api/v1` and some objects; dependents that record what handlers report."""
+
+    discovery: Object
+    existing: dict[ObjectKey, Object | Exception] = field(default_factory=dict)
+    reports: list[tuple[str, str]] = field(default_factory=list)
+    interested: bool = True
+
+    async def request(self, method: str, path: str) -> Object:
+        assert (method, path) == ("GET", "/api/v1")
+        return self.discovery
+
+    async def get(self, _resource: ApiResource, key: ObjectKey) -> Object:
+        obj = self.existing.get(key, NotFoundError("no", status=404))
+        if isinstance(obj, Exception):
+            raise obj
+        return obj
+
+    def wants(self, _owner: Owner, _resource: ApiResource, _namespace: str) -> bool:
+        return self.interested
+
+    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.reports.append((f"read {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
+
+    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
+        self.reports.append((f"wrote {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
+
+    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
+        self.reports.append((f"deleted {resource.plural} of {owner.ref.key.name}", key_of(answer).name))
 
 
 Staged: TypeAlias = Callable[..., AbstractAsyncContextManager[Stage]]

@@ -21,11 +21,11 @@ from runner.features.prune.run_objects import USES, RunObjects
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.features.unchanged.last_run import READ_SET, ReadSet
-from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.objects import ObjectKey
 from runner.values.ownership import Owner
 from runner.values.slots import EMPTY
 from tests.kit.wait import patience, until
-from tests.unit.proxy.stage import Staged
+from tests.unit.proxy.stage import RecordedDependents, Staged
 
 PATH = "/api/v1/namespaces/ns/secrets"
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -38,32 +38,11 @@ SECRET = {
 }
 
 
-class Interested:
+class Interested(RecordedDependents):
     """API server, dependents and read cache that need every object."""
-
-    def __init__(self) -> None:
-        self.reported: list[str] = []
-
-    async def request(self, _method: str, _path: str) -> Object:
-        return CORE
-
-    async def get(self, _resource: ApiResource, _key: ObjectKey) -> Object:
-        return SECRET
 
     def follows(self, _owner: Owner, _resource: ApiResource) -> bool:
         return True
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
-        return (owner.ref.key.name, resource.plural, namespace) == ("sample", "secrets", "ns")
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.reported.append(f"{resource.plural} {key_of(obj).name} of {owner.ref.key.name}")
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.reported.append(f"{resource.plural} {key_of(obj).name} of {owner.ref.key.name}")
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        self.reported.append(f"{resource.plural} {key_of(answer).name} of {owner.ref.key.name}")
 
 
 async def _store() -> None:
@@ -85,7 +64,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
         return parse(media, data, *most)
 
     monkeypatch.setattr(content, "parse", counting)
-    interested = Interested()
+    interested = Interested(CORE, {ObjectKey("ns", "a"): SECRET})
     bodies = ReadCache(MOST_BYTES, lambda *_: None)
     (resource,) = discovery.parse("", "v1", CORE).values()
     bodies.follow(resource, lambda _: 1, lambda _: (stage.run.owner.ref,))
@@ -103,7 +82,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
         assert (await wire.ask(stage.request(start, "Content-Type: application/json", body=body))).status == 200
         assert found == parsed
         if parsed:
-            assert interested.reported == ["secrets a of sample"]
+            assert [name for _, name in interested.reports] == ["a"]
             assert stage.run.secrets.has_learned
             assert list(read_set.reads) == [f"{PATH}/a"]
 

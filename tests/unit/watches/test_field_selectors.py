@@ -39,9 +39,7 @@ def test_an_invalid_condition_is_an_error_with_the_valid_syntax(text: str) -> No
     ],
 )
 def test_names_and_namespaces_are_constant_and_other_fields_can_change(
-    selector: str,
-    lasting: str,
-    can_be_left: bool,  # noqa: FBT001 - a row of the table
+    selector: str, lasting: str, *, can_be_left: bool
 ) -> None:
     assert field_selectors.lasting(selector) == lasting
     assert field_selectors.can_be_left(selector) is can_be_left
@@ -79,12 +77,12 @@ def test_an_invalid_qualified_name_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize(("value", "right"), [("", True), ("a", True), ("a b", False), ("-a", False), ("a,b", False)])
-def test_a_labels_value_has_rules_of_its_own(value: str, right: bool) -> None:  # noqa: FBT001 - a case, not a flag
+def test_a_labels_value_has_rules_of_its_own(value: str, *, right: bool) -> None:
     assert (label_selectors.value_problem(value) == "") is right
 
 
 @pytest.mark.parametrize(
     ("text", "right"), [("cache.example.com", True), ("A.b", False), ("a..b", False), ("a" * 254, False)]
 )
-def test_a_group_is_a_dns_subdomain(text: str, right: bool) -> None:  # noqa: FBT001 - a case, not a flag
+def test_a_group_is_a_dns_subdomain(text: str, *, right: bool) -> None:
     assert label_selectors.is_subdomain(text) is right

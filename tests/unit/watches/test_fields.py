@@ -209,7 +209,7 @@ class TestTypes:
     @pytest.mark.parametrize(
         ("text", "value"), [("true", True), ("yes", True), ("y", True), ("off", False), ("N", False)]
     )
-    def test_booleans_are_those_of_yaml_1_1(self, one: One, text: str, value: bool) -> None:  # noqa: FBT001 - a case
+    def test_booleans_are_those_of_yaml_1_1(self, one: One, text: str, *, value: bool) -> None:
         assert one(f"  watchAnnotationsChanges: {text}\n").watch_annotations_changes is value
 
     @pytest.mark.parametrize(("text", "kept"), [("0", 20), ("-1", -1), ("1", 1), ("0x10", 16)])

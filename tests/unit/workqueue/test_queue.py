@@ -223,12 +223,15 @@ async def test_a_forgotten_key_is_not_requeued() -> None:
         await asyncio.wait_for(queue.get(), 10_000)
 
 
-async def test_closing_ends_every_waiting_worker() -> None:
+async def test_closing_ends_every_waiting_worker_and_every_timer() -> None:
     queue = a_queue()
+    queue.add_after(A, reasons.RESYNC, 5)
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(1)
     queue.close()
     assert await asyncio.gather(*workers) == [None, None, None]
+    await asyncio.sleep(10)
+    assert len(queue) == 0
 
 
 async def test_a_canceled_worker_loses_no_request() -> None:

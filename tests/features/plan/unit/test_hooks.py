@@ -57,10 +57,7 @@ def obj(approved: str, *conditions: dict[str, Any]) -> Object:
     ],
 )
 def test_an_approval_counts_once_for_the_current_plan(
-    approved: str,
-    plan: dict[str, Any],
-    mode: RunMode,
-    counts: bool,  # noqa: FBT001 - a table's column
+    approved: str, plan: dict[str, Any], mode: RunMode, *, counts: bool
 ) -> None:
     assert is_approved(obj(approved), plan, overrides(mode)) is counts
 

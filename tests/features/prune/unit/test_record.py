@@ -193,7 +193,9 @@ def test_objects_that_helm_does_not_touch_again_are_never_unused(record: Creatio
         ("CustomResourceDefinition", "apiextensions.k8s.io", (), False),
     ],
 )
-def test_protected_kinds_are_pruned_only_by_name(kind: str, group: str, named: tuple[str, ...], allowed: bool) -> None:  # noqa: FBT001 - a parameter
+def test_protected_kinds_are_pruned_only_by_name(
+    kind: str, group: str, named: tuple[str, ...], *, allowed: bool
+) -> None:
     policy = PrunePolicy("delete", frozenset(named))
     made = CreatedObject(GVK(group, "v1", kind), "plural", ObjectKey("ns", "a"), FIRST)
     assert records.may_prune(policy, made) is allowed
@@ -221,7 +223,7 @@ OURS = OWNER.annotations()
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
     ],
 )
-def test_only_an_object_without_another_owner_is_deleted(metadata: dict[str, Any], kept: bool) -> None:  # noqa: FBT001 - a parameter
+def test_only_an_object_without_another_owner_is_deleted(metadata: dict[str, Any], *, kept: bool) -> None:
     assert bool(records.reason_to_keep(obj(**metadata), OWNER)) is kept
 
 

@@ -133,7 +133,7 @@ def test_variables_that_select_tags_are_found(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("text", "found"), [("[tags]\nskip = a\n", True), ("[tags]\n", False), ("[", False), ("", False)]
 )
-def test_a_configuration_that_selects_tags_is_found(text: str, found: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a parameter
+def test_a_configuration_that_selects_tags_is_found(text: str, *, found: bool, tmp_path: Path) -> None:
     config = tmp_path / "ansible.cfg"
     config.write_text(text)
     assert bool(tasks_are_selected("", {"ANSIBLE_CONFIG": str(config)}, tmp_path)) is found

@@ -8,17 +8,14 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import WRITE_HOOK, Writes
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import USES, RunObjects
-from runner.values.errors import NotFoundError
 from runner.values.objects import Object, ObjectKey
-from runner.values.ownership import Owner
 from runner.values.slots import EMPTY
-from tests.unit.proxy.stage import Stage, Staged
+from tests.unit.proxy.stage import RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 KEY = ObjectKey("ns", "a")
@@ -32,11 +29,11 @@ def config_map(**metadata: object) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", **metadata}}
 
 
-class FakeCluster:
+class FakeCluster(RecordedDependents):
     """API server of the handler, observer, and storage of the record."""
 
     def __init__(self) -> None:
-        self.existing: Object | None = None
+        super().__init__(CORE, interested=False)
         self.stage: Stage | None = None
         self.stored: list[tuple[str, int]] = []
         """Each stored record, with the number of requests that the API server had received."""
@@ -48,25 +45,6 @@ class FakeCluster:
 
     def fail(self) -> None:
         pytest.fail("the record is not full")
-
-    async def request(self, method: str, path: str) -> Object:
-        assert (method, path) == ("GET", "/api/v1")
-        return CORE
-
-    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
-        assert (resource.plural, key) == ("configmaps", KEY)
-        if self.existing is None:
-            raise NotFoundError("no", status=404)
-        return self.existing
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
-        del owner, resource, namespace
-        return False
-
-    def ignore(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        """Take no notice."""
-
-    read = wrote = deleted = ignore
 
     def watch(self, stage: Stage) -> None:
         self.stage = stage
@@ -133,7 +111,7 @@ async def test_objects_that_exist_or_get_no_owner_are_not_recorded_as_created(
     status: str,
     left: int,
 ) -> None:
-    cluster.existing = config_map(uid="1")
+    cluster.existing[KEY] = config_map(uid="1")
     cluster.watch(stage)
     stage.api.answers(stage.reply(orjson.dumps(config_map(uid="1")), status))
     await write(stage, start, media, config_map(**metadata))

@@ -331,3 +331,12 @@ async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
     await world.work(20)
     assert len(world.ran) == 4
     assert world.store.saves == []
+
+
+@pytest.mark.virtual_time
+async def test_objects_of_the_first_step_begin_first_and_failed_ones_before_them() -> None:
+    world = World(RolloutPolicy((Step(1), Step(3)), labels={"tier": "test"}), workers=1)
+    world.create(0, OLD, labels={"tier": "production"})
+    world.create(3, OLD, labels={"tier": "test"})
+    await world.work(60)
+    assert world.ran == ["o3", "o0", "o1", "o2"]

@@ -115,7 +115,7 @@ def test_a_failed_task_that_is_not_a_failure_of_the_run_was_rescued() -> None:
 
 
 @pytest.mark.parametrize(("whole", "state"), [(True, "ok"), (False, "cut short")])
-def test_a_task_without_an_end_ends_with_the_run(whole: bool, state: str) -> None:  # noqa: FBT001 - a case
+def test_a_task_without_an_end_ends_with_the_run(*, whole: bool, state: str) -> None:
     made = timeline(start("a", 0))
     made.end(1_800_000_004, (), whole=whole)
     assert (made.tasks[0].state, made.tasks[0].ended) == (state, 1_800_000_004)

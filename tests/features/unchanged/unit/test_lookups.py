@@ -43,7 +43,7 @@ def test_lookups_are_found_with_their_lines(text: str, expected: list[tuple[int,
         ("- when: lookup('url', 'http://a/')\n- debug: {msg: \"errors='ignore'\"}", False),
     ],
 )
-def test_a_lookup_that_ignores_its_errors_is_known(text: str, ignores: bool) -> None:  # noqa: FBT001 - a parameter
+def test_a_lookup_that_ignores_its_errors_is_known(text: str, *, ignores: bool) -> None:
     assert [each for _, _, each in lookups.in_text(text)] == [ignores]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -21,10 +21,10 @@ from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.protobuf import owners
 from runner.core.proxy.protobuf.wire import message, text
 from runner.values.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
-from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.objects import Object, ObjectKey
 from runner.values.ownership import Owner, OwnerState
 from tests.kit.wait import until
-from tests.unit.proxy.stage import Message, Stage, Staged
+from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 REFERENCE = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "sample", "uid": "uid-sample"}
@@ -43,15 +43,13 @@ def config_map(**metadata: Any) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", **metadata}}
 
 
-@dataclass
-class FakeCluster:
-    """The environment of the handler: records the reports and returns the existing objects."""
+class FakeCluster(RecordedDependents):
+    """As `RecordedDependents`, with an API that cannot be discovered, and interest in ConfigMaps of one owner."""
 
-    reports: list[tuple[str, str]] = field(default_factory=list)
-    existing: dict[ObjectKey, Object | Exception] = field(default_factory=dict)
-    discoveries: int = 0
-    interested: bool = True
-    busy: bool = False
+    def __init__(self) -> None:
+        super().__init__(CORE)
+        self.discoveries = 0
+        self.busy = False
 
     async def request(self, method: str, path: str) -> Object:
         self.discoveries += 1
@@ -63,25 +61,9 @@ class FakeCluster:
             raise NotFoundError("no", status=404)
         return CORE
 
-    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
-        del resource
-        found = self.existing.get(key, NotFoundError("no", status=404))
-        if isinstance(found, Exception):
-            raise found
-        return found
-
     def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
         del namespace
         return self.interested and (owner.ref.key.name, resource.plural) == ("sample", "configmaps")
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.reports.append((f"read {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        self.reports.append((f"wrote {resource.plural} of {owner.ref.key.name}", key_of(obj).name))
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        self.reports.append((f"deleted {resource.plural} of {owner.ref.key.name}", key_of(answer).name))
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import orjson
 import pytest
 
-from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
@@ -19,10 +17,8 @@ from runner.core.proxy.protobuf.wire import text
 from runner.features.plan.requests import handler
 from runner.features.plan.requests.handler import Planning
 from runner.features.plan.trial.overlay import Overlay
-from runner.values.errors import NotFoundError
 from runner.values.objects import Object, ObjectKey
-from runner.values.ownership import Owner
-from tests.unit.proxy.stage import Message, Stage, Staged
+from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
@@ -39,15 +35,15 @@ DELETIONS = {"paths": {**OPENAPI["paths"], f"{TEMPLATE}/{{name}}": {"put": DRY_R
 MERGE = "Content-Type: application/merge-patch+json"
 
 
-@dataclass
-class Cluster:
+class Cluster(RecordedDependents):
     """A small API server, which stores nothing."""
 
-    objects: dict[str, Object] = field(default_factory=dict)
-    forbidden: set[str] = field(default_factory=set)
-    """Methods that the run may not use."""
-    told: list[str] = field(default_factory=list)
-    openapi: Object = field(default_factory=lambda: OPENAPI)
+    def __init__(self) -> None:
+        super().__init__(CORE)
+        self.objects: dict[str, Object] = {}
+        self.forbidden: set[str] = set()
+        """Methods that the run may not use."""
+        self.openapi: Object = OPENAPI
 
     async def script(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, target = message.start.split()[:2]
@@ -71,30 +67,6 @@ class Cluster:
         data = orjson.dumps(body)
         head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
         writer.write(head.encode() + data)
-
-    async def request(self, method: str, path: str) -> Object:
-        assert (method, path) == ("GET", "/api/v1")
-        return CORE
-
-    async def get(self, resource: ApiResource, key: ObjectKey) -> Object:
-        del resource
-        raise NotFoundError(str(key), status=404)
-
-    def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
-        del owner, resource, namespace
-        return True
-
-    def read(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        del owner, resource
-        self.told.append(f"read {obj}")
-
-    def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
-        del owner, resource
-        self.told.append(f"wrote {obj}")
-
-    def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
-        del owner, resource
-        self.told.append(f"deleted {answer}")
 
 
 _VERBS = {"PUT": "update", "GET": "get"}
@@ -157,7 +129,7 @@ async def test_real_runs_are_forwarded_unchanged(stage: Stage, cluster: Cluster)
     stage.api.script = cluster.script
     assert (await ask(stage, f"POST {PATH}", config_map())).status == 200
     assert sent(stage) == [f"POST {PATH} HTTP/1.1"]
-    assert len(cluster.told) == 1
+    assert len(cluster.reports) == 1
 
 
 async def test_writes_are_dry_runs_that_no_observer_sees(stage: Stage, cluster: Cluster) -> None:
@@ -173,7 +145,7 @@ async def test_writes_are_dry_runs_that_no_observer_sees(stage: Stage, cluster: 
     ]
     (change,) = overlay.changes()
     assert (change.verb, change.writes) == ("change", 2)
-    assert cluster.told == []
+    assert cluster.reports == []
 
 
 async def test_the_owner_of_a_planned_object_is_kept(stage: Stage, cluster: Cluster) -> None:

@@ -113,7 +113,7 @@ def test_refusals_and_reasons_are_listed_once() -> None:
         ("tier=", False),
     ],
 )
-def test_label_selectors_match_like_at_the_api_server(labels: str, matches: bool) -> None:  # noqa: FBT001 - a parameter
+def test_label_selectors_match_like_at_the_api_server(labels: str, *, matches: bool) -> None:
     found = {"metadata": {"labels": {"tier": "web", "size": "3", "app.kubernetes.io/name": "x"}}}
     assert Selector.parse([labels], []).matches(found) is matches
 
@@ -129,7 +129,7 @@ def test_label_selectors_match_like_at_the_api_server(labels: str, matches: bool
         ("missing=", True),
     ],
 )
-def test_field_selectors_compare_the_field_at_their_path(fields: str, matches: bool) -> None:  # noqa: FBT001 - a parameter
+def test_field_selectors_compare_the_field_at_their_path(fields: str, *, matches: bool) -> None:
     found = {"metadata": {"name": "a"}, "spec": {"unschedulable": True}, "type": "a,b=c"}
     assert Selector.parse([], [fields]).matches(found) is matches
 
