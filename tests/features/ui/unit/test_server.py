@@ -76,6 +76,12 @@ def shown(tmp_path: Path) -> Callable[..., Any]:
     return serve
 
 
+@pytest.fixture
+async def page(shown: Callable[..., Any]) -> AsyncIterator[Shown]:
+    async with shown() as made:
+        yield made
+
+
 def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
     """Have a run fail."""
     job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
@@ -95,37 +101,34 @@ def succeed(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example.com", "127.0.0.1.evil.example.com", "10.0.0.1:8000", "[", ""])
-async def test_under_a_strange_name_nothing_is_answered(shown: Callable[..., Any], host: str) -> None:
-    async with shown() as page:
-        for path in PATHS:
-            async with page.ask(path, headers={"Host": host}) as answer:
-                assert answer.status in {400, 421}, path
-                assert "Memcached" not in await answer.text()
+async def test_under_a_strange_name_nothing_is_answered(page: Shown, host: str) -> None:
+    for path in PATHS:
+        async with page.ask(path, headers={"Host": host}) as answer:
+            assert answer.status in {400, 421}, path
+            assert "Memcached" not in await answer.text()
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1234", "127.0.0.1:99", "[::1]:80"])
-async def test_under_the_machines_own_names_it_answers_on_whatever_port(shown: Callable[..., Any], host: str) -> None:
-    async with shown() as page, page.ask("/", headers={"Host": host}) as answer:
+async def test_under_the_machines_own_names_it_answers_on_whatever_port(page: Shown, host: str) -> None:
+    async with page.ask("/", headers={"Host": host}) as answer:
         assert answer.status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
-async def test_the_page_accepts_only_get_requests(shown: Callable[..., Any], method: str) -> None:
-    async with shown() as page:
-        for path in PATHS:
-            async with page.ask(path, method) as answer:
-                assert answer.status == 405
+async def test_the_page_accepts_only_get_requests(page: Shown, method: str) -> None:
+    for path in PATHS:
+        async with page.ask(path, method) as answer:
+            assert answer.status == 405
 
 
-async def test_nothing_but_its_own_files_runs_in_the_browser(shown: Callable[..., Any]) -> None:
-    async with shown() as page:
-        for path in PATHS[:-1]:
-            async with page.ask(path) as answer:
-                policy = answer.headers["Content-Security-Policy"]
-                assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
-                assert "unsafe" not in policy
-                assert answer.headers["X-Content-Type-Options"] == "nosniff"
-                assert answer.headers["Cache-Control"] == "no-store"
+async def test_nothing_but_its_own_files_runs_in_the_browser(page: Shown) -> None:
+    for path in PATHS[:-1]:
+        async with page.ask(path) as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'")
+            assert "unsafe" not in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Cache-Control"] == "no-store"
 
 
 def test_the_files_of_the_page_load_nothing_from_other_hosts_and_insert_no_markup() -> None:
@@ -137,54 +140,51 @@ def test_the_files_of_the_page_load_nothing_from_other_hosts_and_insert_no_marku
 
 
 @pytest.mark.lengthy
-async def test_objects_are_returned_in_pages(shown: Callable[..., Any]) -> None:
-    async with shown() as page:
-        for number in range(5000):
-            page.kind.informer.put(f"one-{number:04}", condition("Ready" if number % 10 else "Failure"))
-        found = await page.fetched("objects")
-        assert (found["total"], found["pages"], len(found["objects"])) == (5000, 100, PAGE)
-        assert {each["state"] for each in found["objects"]} == {"failing"}
-        found = await page.fetched("objects", page="100000000000")
-        assert found["page"] == 1
-        found = await page.fetched("objects", page="9999", state="ready", search="one-00")
-        assert (found["total"], found["page"]) == (90, 2)
-        assert found["objects"][-1]["name"] == "one-0099"
-        (kind,) = (await page.fetched("overview"))["kinds"]
-        assert kind["states"] == {"failing": 500, "ready": 4500}
+async def test_objects_are_returned_in_pages(page: Shown) -> None:
+    for number in range(5000):
+        page.kind.informer.put(f"one-{number:04}", condition("Ready" if number % 10 else "Failure"))
+    found = await page.fetched("objects")
+    assert (found["total"], found["pages"], len(found["objects"])) == (5000, 100, PAGE)
+    assert {each["state"] for each in found["objects"]} == {"failing"}
+    found = await page.fetched("objects", page="100000000000")
+    assert found["page"] == 1
+    found = await page.fetched("objects", page="9999", state="ready", search="one-00")
+    assert (found["total"], found["page"]) == (90, 2)
+    assert found["objects"][-1]["name"] == "one-0099"
+    (kind,) = (await page.fetched("overview"))["kinds"]
+    assert kind["states"] == {"failing": 500, "ready": 4500}
 
 
-async def test_the_queue_has_reasons_and_durations(shown: Callable[..., Any]) -> None:
-    async with shown() as page:
-        queue = page.kind.queue
-        keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
-        queue.add(keys[0], reasons.CHANGED, ("spec.size",))
-        assert await queue.get() is not None
-        queue.add(keys[1], reasons.DEPENDENT, ("Deployment milk was deleted",))
-        queue.add_after(keys[2], reasons.RESYNC, 3600)
-        found = (await page.fetched("queue", kind=KIND))["queue"]
-        assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
-            ("bread", "running", "changed", ["spec.size"]),
-            ("milk", "waiting", "dependent changed", ["Deployment milk was deleted"]),
-            ("eggs", "delayed", "periodic resync", []),
-        ]
-        assert found[1]["seconds"] >= 0
-        assert 3500 < found[2]["seconds"] <= 3600
-        queue.close()
+async def test_the_queue_has_reasons_and_durations(page: Shown) -> None:
+    queue = page.kind.queue
+    keys = [ObjectKey("shop", name) for name in ("bread", "milk", "eggs")]
+    queue.add(keys[0], reasons.CHANGED, ("spec.size",))
+    assert await queue.get() is not None
+    queue.add(keys[1], reasons.DEPENDENT, ("Deployment milk was deleted",))
+    queue.add_after(keys[2], reasons.RESYNC, 3600)
+    found = (await page.fetched("queue", kind=KIND))["queue"]
+    assert [(each["name"], each["stage"], each["reason"], each["details"]) for each in found] == [
+        ("bread", "running", "changed", ["spec.size"]),
+        ("milk", "waiting", "dependent changed", ["Deployment milk was deleted"]),
+        ("eggs", "delayed", "periodic resync", []),
+    ]
+    assert found[1]["seconds"] >= 0
+    assert 3500 < found[2]["seconds"] <= 3600
+    queue.close()
 
 
-async def test_objects_have_their_next_run(shown: Callable[..., Any]) -> None:
-    async with shown() as page:
-        keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk", "eggs")]
-        page.kind.queue.add_after(keys[0], reasons.RETRY, 60)
-        page.kind.queue.add(keys[1], reasons.CHANGED, ("spec.size",))
-        found = {each["name"]: each["next"] for each in (await page.fetched("objects"))["objects"]}
-        assert (found["bread"]["stage"], found["bread"]["reason"]) == ("delayed", "retry")
-        assert 30 < found["bread"]["seconds"] <= 60
-        assert (found["milk"]["stage"], found["milk"]["details"]) == ("waiting", ["spec.size"])
-        assert found["eggs"] is None
-        found = (await page.fetched("queue", search="MILK"))["queue"]
-        assert [each["name"] for each in found] == ["milk"]
-        page.kind.queue.close()
+async def test_objects_have_their_next_run(page: Shown) -> None:
+    keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk", "eggs")]
+    page.kind.queue.add_after(keys[0], reasons.RETRY, 60)
+    page.kind.queue.add(keys[1], reasons.CHANGED, ("spec.size",))
+    found = {each["name"]: each["next"] for each in (await page.fetched("objects"))["objects"]}
+    assert (found["bread"]["stage"], found["bread"]["reason"]) == ("delayed", "retry")
+    assert 30 < found["bread"]["seconds"] <= 60
+    assert (found["milk"]["stage"], found["milk"]["details"]) == ("waiting", ["spec.size"])
+    assert found["eggs"] is None
+    found = (await page.fetched("queue", search="MILK"))["queue"]
+    assert [each["name"] for each in found] == ["milk"]
+    page.kind.queue.close()
 
 
 async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_first(tmp_path: Path) -> None:
@@ -198,106 +198,94 @@ async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_fir
     assert [kind["kind"] for kind in found["kinds"]] == ["B", "C", "A", "D"]
 
 
-async def test_runs_are_filtered_by_result_and_name_in_pages(
-    shown: Callable[..., Any], make_job: Callable[..., Job]
-) -> None:
-    async with shown() as page:
-        for number in range(PAGE + 1):
-            key = page.kind.informer.put(f"one-{number}", condition("Failure"))
-            fail_one(page, make_job, ident=f"run-{number}", key=key)
-        succeed(page, make_job, ident="last", key=ObjectKey("shop", "one-7"))
-        found = await page.fetched("runs", result="failed")
-        assert (found["total"], found["pages"], len(found["runs"])) == (PAGE + 1, 2, PAGE)
-        found = await page.fetched("runs", result="failed", page="2")
-        assert [run["ident"] for run in found["runs"]] == ["run-0"]
-        found = await page.fetched("runs", search="ONE-7", kind=KIND)
-        assert [(run["ident"], run["resolved"]) for run in found["runs"]] == [("last", False), ("run-7", True)]
-        assert (await page.fetched("runs", result="unresolved"))["total"] == PAGE
+async def test_runs_are_filtered_by_result_and_name_in_pages(page: Shown, make_job: Callable[..., Job]) -> None:
+    for number in range(PAGE + 1):
+        key = page.kind.informer.put(f"one-{number}", condition("Failure"))
+        fail_one(page, make_job, ident=f"run-{number}", key=key)
+    succeed(page, make_job, ident="last", key=ObjectKey("shop", "one-7"))
+    found = await page.fetched("runs", result="failed")
+    assert (found["total"], found["pages"], len(found["runs"])) == (PAGE + 1, 2, PAGE)
+    found = await page.fetched("runs", result="failed", page="2")
+    assert [run["ident"] for run in found["runs"]] == ["run-0"]
+    found = await page.fetched("runs", search="ONE-7", kind=KIND)
+    assert [(run["ident"], run["resolved"]) for run in found["runs"]] == [("last", False), ("run-7", True)]
+    assert (await page.fetched("runs", result="unresolved"))["total"] == PAGE
 
 
 async def test_failures_of_one_cause_are_one_group_until_their_objects_succeed(
-    shown: Callable[..., Any], make_job: Callable[..., Job]
+    page: Shown, make_job: Callable[..., Job]
 ) -> None:
-    async with shown() as page:
-        keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk")]
-        for ident, key in enumerate((*keys, keys[0])):
-            fail_one(page, make_job, ident=str(ident), key=key)
-        page.kind.queue.add_after(keys[1], reasons.RETRY, 60)
-        succeed(page, make_job, ident="3", key=keys[0])
-        (group,) = (await page.fetched("overview"))["failures"]
-        assert (group["runs"], group["failing_objects"], group["resolved_objects"]) == (3, 1, 1)
-        assert (group["resolved"], [each["name"] for each in group["objects"]]) == (False, ["milk"])
-        assert (group["ident"], group["next"]["reason"]) == ("1", "retry")
-        page.kind.informer.drop("milk")
-        (group,) = (await page.fetched("overview"))["failures"]
-        assert (group["resolved"], group["failing_objects"], group["resolved_objects"]) == (True, 0, 2)
-        page.kind.queue.close()
+    keys = [page.kind.informer.put(name, condition("Failure")) for name in ("bread", "milk")]
+    for ident, key in enumerate((*keys, keys[0])):
+        fail_one(page, make_job, ident=str(ident), key=key)
+    page.kind.queue.add_after(keys[1], reasons.RETRY, 60)
+    succeed(page, make_job, ident="3", key=keys[0])
+    (group,) = (await page.fetched("overview"))["failures"]
+    assert (group["runs"], group["failing_objects"], group["resolved_objects"]) == (3, 1, 1)
+    assert (group["resolved"], [each["name"] for each in group["objects"]]) == (False, ["milk"])
+    assert (group["ident"], group["next"]["reason"]) == ("1", "retry")
+    page.kind.informer.drop("milk")
+    (group,) = (await page.fetched("overview"))["failures"]
+    assert (group["resolved"], group["failing_objects"], group["resolved_objects"]) == (True, 0, 2)
+    page.kind.queue.close()
 
 
 async def test_a_run_without_files_has_an_error_and_the_command_for_its_logs(
-    shown: Callable[..., Any], make_job: Callable[..., Job]
+    page: Shown, make_job: Callable[..., Job]
 ) -> None:
-    async with shown() as page:
-        job = fail_one(page, make_job)
-        where = {"kind": KIND, "namespace": "default", "name": "sample", "ident": job.ident}
-        found = await page.fetched("details", **where)
-        assert (found["error"], found["objects"]) == ("The files of this run are not kept", [])
-        logs = (await page.fetched("run", **where))["logs"]
-        assert logs.startswith("ansible-operator logs Memcached.cache.example.com/sample -n default --runner-dir=")
+    job = fail_one(page, make_job)
+    where = {"kind": KIND, "namespace": "default", "name": "sample", "ident": job.ident}
+    found = await page.fetched("details", **where)
+    assert (found["error"], found["objects"]) == ("The files of this run are not kept", [])
+    logs = (await page.fetched("run", **where))["logs"]
+    assert logs.startswith("ansible-operator logs Memcached.cache.example.com/sample -n default --runner-dir=")
 
 
-async def test_an_object_has_conditions_and_runs(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
-    async with shown() as page:
-        key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
-        page.kind.queue.add(key, reasons.CHANGED)
-        assert await page.kind.queue.get() is not None
-        job = fail_one(page, make_job)
-        found = await page.fetched("object", kind=KIND, namespace="default", name="sample")
-        assert (found["state"], found["since"]) == ("failing", "2026-11-21T11:00:00Z")
-        assert found["conditions"][0]["message"] == "no such image"
-        assert found["standing"]["stage"] == "running"
-        assert (found["failed_runs"], found["failing_since"]) == (1, 1_800_000_000)
-        (run,) = found["runs"]
-        assert (run["ident"], run["task"], run["place"], run["calls"]) == (job.ident, "Deploy", "/r/main.yml:7", 3)
-        whole = await page.fetched("run", kind=KIND, namespace="default", name="sample", ident=job.ident)
-        (task,) = whole["tasks"]
-        assert (task["name"], task["path"], task["state"]) == ("Deploy", "/r/main.yml:7", "failed")
-        assert task["message"] == "no such image"
-        assert task["ended"] - task["began"] == 2
+async def test_an_object_has_conditions_and_runs(page: Shown, make_job: Callable[..., Job]) -> None:
+    key = page.kind.informer.put("sample", condition("Failure", message="no such image"), namespace="default")
+    page.kind.queue.add(key, reasons.CHANGED)
+    assert await page.kind.queue.get() is not None
+    job = fail_one(page, make_job)
+    found = await page.fetched("object", kind=KIND, namespace="default", name="sample")
+    assert (found["state"], found["since"]) == ("failing", "2026-11-21T11:00:00Z")
+    assert found["conditions"][0]["message"] == "no such image"
+    assert found["standing"]["stage"] == "running"
+    assert (found["failed_runs"], found["failing_since"]) == (1, 1_800_000_000)
+    (run,) = found["runs"]
+    assert (run["ident"], run["task"], run["place"], run["calls"]) == (job.ident, "Deploy", "/r/main.yml:7", 3)
+    whole = await page.fetched("run", kind=KIND, namespace="default", name="sample", ident=job.ident)
+    (task,) = whole["tasks"]
+    assert (task["name"], task["path"], task["state"]) == ("Deploy", "/r/main.yml:7", "failed")
+    assert task["message"] == "no such image"
+    assert task["ended"] - task["began"] == 2
 
 
-async def test_unknown_kinds_objects_and_runs_are_404_with_an_error(shown: Callable[..., Any]) -> None:
-    async with shown() as page:
-        for path, problem in {
-            "/api/object?kind=Nothing": f"unknown kind 'Nothing'; watched kinds: {KIND}",
-            f"/api/object?kind={KIND}&namespace=a&name=b": "Memcached a/b not found",
-            f"/api/run?kind={KIND}&namespace=a&name=b&ident=../../x": "run ../../x of Memcached a/b not found",
-        }.items():
-            async with page.ask(path) as answer:
-                assert (answer.status, await answer.json()) == (404, {"error": problem})
+async def test_unknown_kinds_objects_and_runs_are_404_with_an_error(page: Shown) -> None:
+    for path, problem in {
+        "/api/object?kind=Nothing": f"unknown kind 'Nothing'; watched kinds: {KIND}",
+        f"/api/object?kind={KIND}&namespace=a&name=b": "Memcached a/b not found",
+        f"/api/run?kind={KIND}&namespace=a&name=b&ident=../../x": "run ../../x of Memcached a/b not found",
+    }.items():
+        async with page.ask(path) as answer:
+            assert (answer.status, await answer.json()) == (404, {"error": problem})
 
 
-async def test_only_the_conditions_of_an_object_are_shown(
-    shown: Callable[..., Any], make_job: Callable[..., Job]
-) -> None:
+async def test_only_the_conditions_of_an_object_are_shown(page: Shown, make_job: Callable[..., Job]) -> None:
     hidden = "hunter2-hunter2"
-    async with shown() as page:
-        page.kind.informer.put(
-            "sample",
-            condition("Ready"),
-            namespace="default",
-            metadata={"annotations": {"note": hidden}, "labels": {"a": hidden}},
-            spec={"password": hidden},
-            data={"password": hidden},
-        )
-        job = fail_one(
-            page, make_job, extra_vars={"password": hidden}, environment={"TOKEN": hidden}, kubeconfig=hidden
-        )
-        where = f"kind={KIND}&namespace=default&name=sample&ident={job.ident}"
-        for path in ("/api/overview", "/api/objects", "/api/queue", f"/api/object?{where}", f"/api/run?{where}"):
-            async with page.ask(path) as answer:
-                assert answer.status == 200
-                assert hidden not in await answer.text()
+    page.kind.informer.put(
+        "sample",
+        condition("Ready"),
+        namespace="default",
+        metadata={"annotations": {"note": hidden}, "labels": {"a": hidden}},
+        spec={"password": hidden},
+        data={"password": hidden},
+    )
+    job = fail_one(page, make_job, extra_vars={"password": hidden}, environment={"TOKEN": hidden}, kubeconfig=hidden)
+    where = f"kind={KIND}&namespace=default&name=sample&ident={job.ident}"
+    for path in ("/api/overview", "/api/objects", "/api/queue", f"/api/object?{where}", f"/api/run?{where}"):
+        async with page.ask(path) as answer:
+            assert answer.status == 200
+            assert hidden not in await answer.text()
 
 
 async def _next(answer: aiohttp.ClientResponse) -> Any:
@@ -310,8 +298,8 @@ async def _next(answer: aiohttp.ClientResponse) -> Any:
                 return json.loads(line[6:])
 
 
-async def test_a_stream_sends_changes(shown: Callable[..., Any], make_job: Callable[..., Job]) -> None:
-    async with shown() as page, page.ask("/events") as stream:
+async def test_a_stream_sends_changes(page: Shown, make_job: Callable[..., Job]) -> None:
+    async with page.ask("/events") as stream:
         assert stream.content_type == "text/event-stream"
         first = await _next(stream)
         assert first["kinds"][0]["objects"] == 0
