@@ -269,14 +269,6 @@ def test_a_kind_whose_generation_counts_status_is_read() -> None:
     assert scenario.seen(deployment(3, generation=3)).read(deployment(3, generation=3)).reported == ["changed: content"]
 
 
-def test_a_changed_status_causes_a_notification_of_owners_that_watch_status() -> None:
-    scenario = curious().seen(deployment(1)).read(deployment(1))
-    scenario.seen(deployment(2)).read(deployment(2, status={"ready": 1}))
-    assert [(notifications.target, notifications.what) for notifications in scenario.notifications] == [
-        (CURIOUS, "changed: status")
-    ]
-
-
 def test_a_written_object_that_is_not_in_the_list_is_read() -> None:
     scenario = LedgerScenario().wrote(deployment(1)).begins().ends()
     assert scenario.reported == []

@@ -57,21 +57,6 @@ async def test_the_selection_is_sent_with_lists_and_watches(
     assert [request.headers["Accept"] for request in api.of(ALL)] == accept
 
 
-@pytest.mark.parametrize(("code", "reason"), [(422, "Invalid"), (400, "BadRequest")])
-async def test_a_server_that_refuses_streamed_lists_is_read_by_pages(
-    api: Api, follow: Follow, code: int, reason: str
-) -> None:
-    pages = [api.page(7, api.widget("a", 1), cont="more"), api.page(7, api.widget("b", 2))]
-    api.on(ALL, api.refuse(code, reason), *pages, api.stream(api.event("ADDED", api.widget("c", 8)), "stay"))
-    async with follow() as follower:
-        await follower.reaches("[ +a +b ] +c")
-    _, first, second, watch = api.of(ALL)
-    assert "continue" not in first.query
-    assert second.query["continue"] == "more"
-    assert watch.query["resourceVersion"] == "7"
-    assert "sendInitialEvents" not in watch.query
-
-
 @pytest.mark.lengthy
 async def test_a_server_that_ignores_the_request_for_a_streamed_list_is_read_by_pages(api: Api, follow: Follow) -> None:
     silent = api.stream(api.event("ADDED", api.widget("a", 1)), "stay")
@@ -101,24 +86,6 @@ async def test_an_expired_continue_token_starts_the_list_over_and_repeats_no_obj
     async with follow() as follower:
         await follower.reaches("[ +a [ +a +b ]")
     assert [change.key.name for change in follower.changes] == ["a", "b"]
-
-
-async def test_410_within_the_stream_causes_a_relist_that_repeats_no_object(api: Api, follow: Follow) -> None:
-    a, b = api.event("ADDED", api.widget("a", 1)), api.event("ADDED", api.widget("b", 2))
-    c = api.event("ADDED", api.widget("c", 8))
-    api.on(
-        ALL,
-        api.stream(a, b, api.bookmark(3, ends_list=True), api.expired()),
-        api.stream(a, c, api.bookmark(9, ends_list=True), "stay"),
-    )
-    async with follow() as follower:
-        await follower.reaches("[ +a +b ] [ +a +c ]")
-    assert [(change.key.name, change.new is not None) for change in follower.changes] == [
-        ("a", True),
-        ("b", True),
-        ("c", True),
-        ("b", False),
-    ]
 
 
 async def test_a_watch_that_a_busy_event_loop_opens_late_still_times_out(
@@ -195,20 +162,6 @@ async def test_a_server_that_cannot_be_reached_is_tried_until_it_is_back(api: Ap
         assert follower.watcher.health.state is WatchState.LIVE
         assert follower.watcher.health.last_error is None
         assert follower.watcher.health.last_contact is not None
-
-
-async def test_a_forbidden_watch_reports_the_missing_rule_and_is_retried(api: Api, follow: Follow) -> None:
-    message = 'widgets.example.com is forbidden: User "u" cannot watch resource "widgets" in API group "example.com" '
-    message += "at the cluster scope"
-    api.on(ALL, api.refuse(403, "Forbidden", message))
-    async with follow() as follower:
-        await until(lambda: follower.watcher.health.state is WatchState.FAILING)
-        assert "cannot watch resource" in follower.watcher.health.last_error
-        rule = "ClusterRole: {apiGroups: [example.com], resources: [widgets], verbs: [watch]}"
-        assert rule in follower.watcher.health.last_error
-        api.on(ALL, api.stream(api.bookmark(3, ends_list=True), "stay"))
-        await follower.reaches("[ ]")
-        assert follower.watcher.health.last_error is None
 
 
 @pytest.mark.lengthy
@@ -297,3 +250,55 @@ async def test_a_long_list_leaves_the_event_loop_to_others(api: Api, follow: Fol
         async with asyncio.timeout(patience()):
             await take_turns()
     assert turns >= 10
+
+
+async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, follow: Follow) -> None:
+    go = asyncio.Event()
+    api.on(ALL, api.stream(api.event("ADDED", api.widget("a", 1)), go, api.bookmark(3, ends_list=True), "stay"))
+    async with follow() as follower:
+        await follower.reaches("[ +a")
+        assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LISTING, None)
+        go.set()
+        await follower.reaches("[ +a ]")
+        assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LIVE, 1)
+
+
+async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: Follow) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
+    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
+        await follower.reaches("[ ] +a +b")
+        assert follower.watcher.health.unbroken_period == 1
+
+
+async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, follow: Follow) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
+    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
+    async with follow() as follower:
+        await follower.reaches("[ ] +a +b")
+        assert follower.watcher.health.unbroken_period == 2
+
+
+async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(api: Api, follow: Follow) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), "abort")
+    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
+        await follower.reaches("[ ] +a +b")
+        assert follower.watcher.health.unbroken_period == 2
+
+
+async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, follow: Follow) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
+    api.on(ALL, first, api.hang)
+    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
+        await until(lambda: len(api.of(ALL)) == 2)
+        assert follower.watcher.health.unbroken_period is None
+        assert follower.watcher.health.state is WatchState.LIVE
+
+
+async def test_an_expired_version_has_a_gap_before_the_list(api: Api, follow: Follow) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.expired())
+    api.on(ALL, first, api.stream(api.bookmark(9, ends_list=True), "stay"))
+    async with follow() as follower:
+        await follower.reaches("[ ] [ ]")
+        assert follower.watcher.health.unbroken_period == 2

@@ -12,6 +12,7 @@ from runner.app.features import OWN_STATUS
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
 from runner.core.status import report
+from runner.core.status.kept import SEVERAL, Breaker
 from runner.core.status.writer import StatusWriter
 from runner.values.errors import (
     ApiError,
@@ -288,3 +289,23 @@ async def test_a_missing_right_delays_no_status_of_another_namespace() -> None:
     await asyncio.sleep(1200)  # two pauses of at most 600 s
     assert {"in-b", "next-in-b"} <= set(picky.written)
     following.cancel()
+
+
+@pytest.mark.parametrize(
+    ("uids", "lacks_right", "pauses"),
+    [
+        (["a"] * 2 * SEVERAL, False, 0),
+        ([*"abcdefgh"][: SEVERAL - 1], False, 0),
+        ([*"abcdefgh"][:SEVERAL], False, 1),
+        ([*"abcdefgh"][: SEVERAL + 2], False, 3),
+        (["a"], True, 1),
+        (["a", "a"], True, 2),
+    ],
+)
+def test_several_objects_or_a_missing_right_pause_a_namespace(
+    uids: list[str], pauses: int, *, lacks_right: bool
+) -> None:
+    breaker = Breaker()
+    in_a_row = [breaker.refused(uid, 100.0, lacks_right=lacks_right) for uid in uids]
+    assert in_a_row[-1] == breaker.refusals == pauses
+    assert (breaker.until > 100.0) is (pauses > 0)

@@ -90,14 +90,6 @@ async def send(stage: Stage, start: str, obj: object, *headers: str) -> Message:
     return stage.api.seen[-1]
 
 
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/yaml", ""])
-async def test_a_created_object_gets_an_owner_reference(stage: Stage, kind: str) -> None:
-    headers = [f"Content-Type: {kind}"] if kind else ["X: y"]
-    seen = await send(stage, f"POST {PATH}", config_map(), *headers)
-    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-    assert seen.get("Content-Length") == str(len(seen.body))
-
-
 async def test_yaml_with_everything_in_it_means_the_same_afterwards(stage: Stage) -> None:
     text = "kind: ConfigMap\nmetadata: {name: a}\ndata:\n  date: 2020-01-01\n  'on': 'yes'\n"
     text += '  odd: "\\x7f\\u0085\\u2028\\U0001F600"\n'
