@@ -12,22 +12,12 @@ from tests.kit.images import node_hindrance
 from tests.kit.places import ROOT
 
 
-@pytest.mark.parametrize(
-    "node",
-    [
-        "fake",
-        pytest.param(
-            "real",
-            marks=[
-                pytest.mark.nightly,  # `test_on_node.py` shows the same program on a real node
-                pytest.mark.skipif(bool(why := node_hindrance()), reason=why),
-            ],
-        ),
-    ],
-)
-def test_the_demo_shows_each_status_and_the_operators_log_and_ends_with_success(node: str) -> None:
+@pytest.mark.nightly
+@pytest.mark.skipif(bool(why := node_hindrance()), reason=why)
+def test_the_demo_on_a_real_node_shows_each_status_and_an_answer_of_memcached() -> None:
+    """CI shows the demo without a real node in `devcluster/test_other_clusters.py`."""
     kept = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "DEMO_KEEP"}}
-    surroundings = kept | {"NODE": node}
+    surroundings = kept | {"NODE": "real"}
     done = subprocess.run(
         [sys.executable, "-m", "hack.demo"],
         cwd=ROOT,
@@ -40,13 +30,4 @@ def test_the_demo_shows_each_status_and_the_operators_log_and_ends_with_success(
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "\033[" not in done.stdout
-    for part in (
-        "memcached-sample   3",
-        "memcached-sample   4",
-        "Task started",
-        "Run ended",
-        "its Deployment are gone",
-    ):
-        assert part in done.stdout
-    assert ("memcached | STORED VALUE greeting 0 5 hello END" in done.stdout) == (node == "real")
+    assert "memcached | STORED VALUE greeting 0 5 hello END" in done.stdout

@@ -76,6 +76,7 @@ def test_the_roles_do_their_work_with_the_rights_of_the_operator(
     assert "changed=0" in play("memcached_finalizer.yml", size=1)
 
 
+@pytest.mark.nightly
 def test_if_pods_are_missing_the_role_reports_the_others_and_requests_a_requeue(
     ansible: Any, kubectl: Any, memcached: dict[str, str]
 ) -> None:
@@ -126,13 +127,14 @@ def test_a_user_sets_no_variable_of_the_role_without_a_field_in_the_schema(kubec
         assert kubectl.get("memcached", "sized", "-n", namespace)["spec"] == {"size": 0}
 
 
-@pytest.mark.parametrize("folder", ["crd", "default", "network-policy", "testing"])
-def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str, folder: str) -> None:
-    manifests = kubectl("kustomize", str(ROOT / "config" / folder))
-    for known in (SYSTEM, "osdk-test", "namespace: system"):
-        manifests = manifests.replace(known, f"namespace: {namespace}" if known.startswith("namespace") else namespace)
-    answer = kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=manifests)
-    assert len(answer.splitlines()) == len([document for document in yaml.safe_load_all(manifests) if document])
+def test_the_api_server_takes_the_manifests(kubectl: Any, namespace: str) -> None:
+    for folder in ("crd", "default", "network-policy", "testing"):
+        manifests = kubectl("kustomize", str(ROOT / "config" / folder))
+        for known in (SYSTEM, "osdk-test"):
+            manifests = manifests.replace(known, namespace)
+        manifests = manifests.replace("namespace: system", f"namespace: {namespace}")
+        answer = kubectl("apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=manifests)
+        assert len(answer.splitlines()) == len([document for document in yaml.safe_load_all(manifests) if document])
 
 
 def test_the_operators_pod_is_one_that_the_strictest_pod_security_lets_in(kubectl: Any, namespace: str) -> None:

@@ -20,7 +20,6 @@ while [ "$1" != -o ]; do shift; done
 sh -c 'sleep 1000; :' "compiler of $2" &
 wait
 """
-_COMMANDS = (("dev", "--name", "building"), ("cluster", "build"))
 
 
 @pytest.fixture
@@ -43,8 +42,15 @@ def environ(tmp_path: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("command", _COMMANDS, ids=lambda command: command[0])
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("command", "ending"),
+    [
+        (("dev", "--name", "building"), signal.SIGINT),
+        (("cluster", "build"), signal.SIGTERM),
+        (("cluster", "build"), signal.SIGKILL),
+    ],
+    ids=["dev", "terminated", "killed"],
+)
 def test_a_signal_during_the_build_ends_the_command_go_and_its_compilers(
     environ: dict[str, str],
     tmp_path: Path,

@@ -30,21 +30,33 @@ def cluster(environ: dict[str, str]) -> Iterator[Cluster]:
         )
 
     yield run
-    for name in ("default", "other"):
-        run("down", "--name", name)
+    run("down")
 
 
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "runner.sdk.devcluster", *arguments]
 
 
-def _folder(tmp_path: Path, name: str = "default") -> Path:
-    return tmp_path / "state" / "ansible-operator" / "clusters" / name
+def _folder(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "ansible-operator" / "clusters" / "default"
 
 
-def test_a_cluster_goes_up_and_down_and_leaves_its_logs(
-    cluster: Cluster, tmp_path: Path, processes_in: ProcessesIn
+def test_two_that_start_one_cluster_at_once_get_the_same_which_survives_a_kill_and_leaves_its_logs(
+    cluster: Cluster, environ: dict[str, str], tmp_path: Path, processes_in: ProcessesIn
 ) -> None:
+    starting = [
+        subprocess.Popen(_command("up"), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=patience()) for process in starting]
+    assert [process.returncode for process in starting] == [0, 0], said
+    assert sorted("is ready" in out for out, _ in said) == [False, True]
+    folder = _folder(tmp_path)
+    assert (folder / "logs" / "supervisor.log").stat().st_size > 0
+    os.kill(int((folder / "lock").read_text()), signal.SIGKILL)
+    wait_until(lambda: processes_in(folder) == [])
+    assert "default: stopped" in cluster("status").stdout
+
     copy = tmp_path / "copy.yaml"
     assert "is ready" in cluster("up", "--kubeconfig", str(copy)).stdout
     assert "already runs" in cluster("up").stdout
@@ -54,27 +66,12 @@ def test_a_cluster_goes_up_and_down_and_leaves_its_logs(
     assert "default: running" in status
     (kubectl,) = (line.split()[1] for line in status.splitlines() if line.startswith("  kubectl"))
     subprocess.run([kubectl, "--kubeconfig", copy, "get", "nodes"], check=True, capture_output=True)
-
     assert "was stopped" in cluster("down").stdout
-    assert processes_in(_folder(tmp_path)) == []
+    assert processes_in(folder) == []
     assert not copy.exists()
-    assert not (_folder(tmp_path) / "run").exists()
-    assert (_folder(tmp_path) / "logs" / "kube-apiserver.log").exists()
+    assert not (folder / "run").exists()
+    assert (folder / "logs" / "kube-apiserver.log").exists()
     assert "default: stopped" in cluster("status").stdout
-
-
-def test_two_that_start_one_cluster_at_once_get_the_same(
-    cluster: Cluster, environ: dict[str, str], tmp_path: Path
-) -> None:
-    starting = [
-        subprocess.Popen(_command("up"), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=patience()) for process in starting]
-    assert [process.returncode for process in starting] == [0, 0], said
-    assert sorted("is ready" in out for out, _ in said) == [False, True]
-    assert "default: running" in cluster("status").stdout
-    assert (_folder(tmp_path) / "logs" / "supervisor.log").stat().st_size > 0
 
 
 def test_a_kubeconfig_of_another_cluster_is_not_overwritten(cluster: Cluster, tmp_path: Path) -> None:
@@ -86,18 +83,14 @@ def test_a_kubeconfig_of_another_cluster_is_not_overwritten(cluster: Cluster, tm
     assert theirs.read_text() == "current-context: production\n"
 
 
-def test_after_a_supervisor_was_killed_a_cluster_can_be_started_again(
-    cluster: Cluster, tmp_path: Path, processes_in: ProcessesIn
-) -> None:
-    cluster("up", "--name", "other")
-    folder = _folder(tmp_path, "other")
-    os.kill(int((folder / "lock").read_text()), signal.SIGKILL)
-    wait_until(lambda: processes_in(folder) == [])
-    assert "other: stopped" in cluster("status").stdout
-    assert "is ready" in cluster("up", "--name", "other").stdout
-
-
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_cluster_in_the_foreground_ends_with_its_command(
     environ: dict[str, str], tmp_path: Path, processes_in: ProcessesIn, ending: signal.Signals
 ) -> None:

@@ -96,12 +96,23 @@ def test_dev_changes_no_object_there(unchanged: dict[str, str], tmp_path: Path) 
     assert any("watching cache.example.com" in line for line in lines), lines
 
 
-def test_the_demo_changes_no_object_there(unchanged: dict[str, str]) -> None:
+def test_the_demo_shows_each_status_and_the_operators_log_and_changes_no_object_there(
+    unchanged: dict[str, str],
+) -> None:
     output = _run(unchanged, ROOT, sys.executable, "-m", "hack.demo")
     assert f"KUBECONFIG={unchanged['KUBECONFIG']} is ignored" in output
-    assert "its Deployment are gone" in output
+    assert "\033[" not in output
+    for part in (
+        "memcached-sample   3",
+        "memcached-sample   4",
+        "Task started",
+        "Run ended",
+        "its Deployment are gone",
+    ):
+        assert part in output
 
 
+@pytest.mark.nightly
 def test_the_plugin_of_pytest_changes_no_object_there(unchanged: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_TEST)
     output = _run(unchanged, tmp_path, sys.executable, "-m", "pytest", tmp_path)

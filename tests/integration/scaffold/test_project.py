@@ -80,18 +80,14 @@ def test_the_api_server_accepts_the_manifests_in_a_dry_run_and_without_one(sh: S
     assert json.loads(sh("kubectl", "get", "markets.shop.example.org", "--output=json"))["items"]
 
 
-@pytest.mark.parametrize(
-    ("role", "allowed", "denied"),
-    [
-        ("basket-viewer-role", ["get", "list", "watch"], ["create", "update", "delete"]),
-        ("basket-editor-role", ["get", "create", "patch", "delete"], ["deletecollection", "escalate"]),
-        ("basket-admin-role", ["get", "create", "delete", "deletecollection"], []),
-    ],
-)
-def test_the_generated_roles_for_users_grant_exactly_their_rights(
-    sh: Sh, role: str, allowed: list[str], denied: list[str]
-) -> None:
+def test_the_generated_roles_for_users_grant_exactly_their_rights(sh: Sh) -> None:
     sh("make", "install", "deploy")
+    _check_role(sh, "basket-viewer-role", ["get", "list", "watch"], ["create", "update", "delete"])
+    _check_role(sh, "basket-editor-role", ["get", "create", "patch", "delete"], ["deletecollection", "escalate"])
+    _check_role(sh, "basket-admin-role", ["get", "create", "delete", "deletecollection"], [])
+
+
+def _check_role(sh: Sh, role: str, allowed: list[str], denied: list[str]) -> None:
     name = f"shop-operator-{role}"
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
