@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
-COUNT = 20
+COUNT = 10
 ROLLOUT = "ansible.sdk.operatorframework.io/rollout"
 ROLE = """
 - name: Note the run
@@ -171,29 +171,29 @@ def test_a_failure_in_the_first_step_stops_the_new_content_and_mended_content_re
     bed.await_updated(1, "Failed")
     bed.await_updated(7, "RolloutPaused", f"{things.namespace}/{name(1)}")
     # The other runs of the step may end after the rollout has paused.
-    wait_until(lambda: metric(operator, "ansible_operator_rollout_outdated") == 17, "the runs of the step to end")
+    wait_until(lambda: metric(operator, "ansible_operator_rollout_outdated") == 7, "the runs of the step to end")
     bed.stays("v2", names(0, 1, 2))
     assert bed.things.conditions(name(7))["Successful"]["status"] == "True"
-    assert bed.state()["limits"] == [3, 10, 20]
+    assert bed.state()["limits"] == [3, 5, 10]
     wait_until(lambda: "RolloutPaused" in bed.events(), "the Event")
     assert metric(operator, "ansible_operator_rollout_paused") == 1
-    assert metric(operator, "ansible_operator_rollout_outdated") == 17
+    assert metric(operator, "ansible_operator_rollout_outdated") == 7
     elsewhere = Things(bed.project.api, "default")
     elsewhere.create("in-a-namespace-that-the-operator-does-not-watch")
     report = bed.command("status")
     elsewhere.delete("in-a-namespace-that-the-operator-does-not-watch")
     assert f"Thing: step 1 of 3, paused: failed or not Ready: {things.namespace}/{name(1)}" in report
-    assert "3 of 20 objects ran the content" in report
+    assert "3 of 10 objects ran the content" in report
 
     # A paused rollout delays neither a user's change nor a new object nor a deletion.
-    things.merge(name(10), {"spec": {"size": 2}})
+    things.merge(name(6), {"spec": {"size": 2}})
     things.create("new", {"size": 1})
-    things.delete(name(19))
-    things.await_success(name(10))
+    things.delete(name(9))
+    things.await_success(name(6))
     things.await_success("new")
-    things.await_gone(name(19))
-    assert bed.runs("finalizer") == [name(19)]
-    bed.stays("v2", {*names(0, 1, 2, 10), "new"})
+    things.await_gone(name(9))
+    assert bed.runs("finalizer") == [name(9)]
+    bed.stays("v2", {*names(0, 1, 2, 6), "new"})
 
     assert operator.stop() == 0
     bed.version("v3")
@@ -204,7 +204,7 @@ def test_a_failure_in_the_first_step_stops_the_new_content_and_mended_content_re
 
 
 def test_an_operator_that_is_killed_again_and_again_never_exceeds_a_step_and_ends_the_rollout(bed: Bed) -> None:
-    bed.populate({"steps": [2, 6, "50%"]})
+    bed.populate({"steps": [2, 4, "60%"]})
     bed.version("v2")
     for kill in range(3):
         operator = bed.start(ready=False)
