@@ -1,4 +1,4 @@
-"""Isolation of runs in pods: what a hostile role reaches from its pod, and neighbours of runs that fail."""
+"""Isolation of runs in pods: hostile roles that look around or attack their agent, and neighbours of runs that fail."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.integration.image.pods import ROLE, PodProject
+from tests.integration.operator.test_hostile import _memory
 from tests.integration.operator.test_service_account import allow
 from tests.kit.images import needs_images_on_a_node
 from tests.kit.wait import wait_until
@@ -35,6 +36,8 @@ PROBES = """
       data: {found: "{{ probe.stdout | b64encode }}"}
 """
 CANARY = "canary-of-the-victim"
+GROWTH = 300.0
+"""MiB that the operator may need for the longest line that an agent accepts, 64 MiB."""
 NOT_HERE, TAKEN = "the run is not here", "another agent has this run"
 
 
@@ -110,6 +113,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
     assert operator.process.poll() is None
 
 
+@pytest.mark.nightly
 def test_a_role_in_a_warm_pod_obtains_no_second_run(pods: PodProject) -> None:
     code = (
         "import asyncio, sys; sys.path.insert(0, sys.argv[1]); import probe; "
@@ -161,3 +165,45 @@ def test_neighbours_of_runs_that_fail_continue(pods: PodProject, *, imageless: b
     assert len([job for job in pods.objects("jobs") if steady in job["metadata"]["name"]]) == 1
     pods.things.create("next")
     pods.succeeds("next")
+
+
+def test_a_role_that_attacks_the_agent_of_its_pod_fails_with_one_outcome_and_harms_no_neighbour(
+    pods: PodProject,
+) -> None:
+    pods.watch(
+        """
+- name: Attack
+  ansible.builtin.command: {argv: [python3, "{{ role_path }}/files/hostile.py", "{{ attack }}"]}
+  changed_when: false
+  when: attack is defined
+- name: Wait for the end
+  ansible.builtin.command: sleep 30
+  changed_when: false
+  when: attack is defined
+""",
+        retry={"attempts": 1},
+    )
+    pods.project.write("roles/thing/files/hostile.py", Path(__file__).with_name("hostile.py").read_text())
+    operator = pods.start()
+    pods.things.create("before")
+    pods.succeeds("before")
+    before = _memory(operator)
+    expected: dict[str, str] = {
+        "words": "sent invalid data (a line is not JSON",
+        "type": "sent invalid data (an event with a missing value, or one of another type",
+        "endless": "ansible-runner wrote a line of more than 67108864 bytes",
+        "stop": "ansible-runner ended with exit code",
+    }
+    for attack in expected:
+        pods.things.create(attack, {"attack": attack})
+    pods.things.create("neighbour")
+    pods.succeeds("neighbour")
+    messages = {attack: pods.things.await_condition(attack, "Failure")["message"] for attack in expected}
+    assert {attack: part for attack, part in expected.items() if part not in messages[attack]} == {}
+    for attack in expected:
+        assert len(operator.runs(attack)) == 1
+    assert operator.lines(level="error", msg="Reconcile failed unexpectedly") == []
+    assert _memory(operator) < before + GROWTH
+    wait_until(lambda: not pods.objects("secrets"), "the records of the runs to go")
+    pods.things.create("after")
+    pods.succeeds("after")

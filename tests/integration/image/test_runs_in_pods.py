@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.image.pods import PodProject
+from tests.integration.image.pods import ROLE, PodProject
 from tests.kit.images import needs_images_on_a_node
 from tests.kit.objects import Things
 from tests.kit.wait import wait_until
@@ -21,8 +21,19 @@ pytestmark = [
 _WARM, _RUN_OF = (f"ansible.sdk.operatorframework.io/{name}" for name in ("warm-pod-of", "run-of"))
 
 
-def test_a_role_runs_in_a_pod_and_its_objects_are_owned(pods: PodProject) -> None:
-    pods.watch()
+TOKENS = """
+- name: Look for tokens
+  ansible.builtin.find:
+    paths: [/var/run/secrets, /run/secrets]
+    recurse: true
+  register: tokens
+- name: Find none
+  ansible.builtin.assert: {that: tokens.files | length == 0}
+"""
+
+
+def test_a_role_runs_in_a_pod_with_no_token_but_that_of_its_run_and_its_objects_are_owned(pods: PodProject) -> None:
+    pods.watch(ROLE + TOKENS)
     operator = pods.start()
     thing = pods.things.create("one", {"size": 3})
     pods.succeeds("one")
@@ -77,46 +88,30 @@ def test_a_run_whose_pod_is_deleted_is_repeated_and_did_not_fail(pods: PodProjec
     assert [run["outcome"] for run in operator.runs("one")] == ["canceled", "succeeded"]
 
 
-def test_another_replica_continues_the_run_after_a_handover(pods: PodProject) -> None:
-    hosts = ("10.95.0.11", "10.95.0.12")
-    pods.serve(*hosts)
-    pods.project.allow_lease("pods")
-    pods.watch()
-    first, second = (pods.start("--leader-elect", "--leader-election-id=pods", host=host) for host in hosts)
-    pods.things.create("one", {"gate": "open"})
-    _waits_at_gate(pods, "one")
-    assert first.stop() == 0
-    second.await_line("Continuing a run that an earlier operator began")
-    pods.open_gate("open")
-    pods.succeeds("one")
-    assert len(pods.objects("jobs")) == 1
-    assert [len(each.runs("one")) for each in (first, second)] == [0, 1]
-
-
 @pytest.mark.parametrize(
-    ("template", "options", "spec", "expected"),
+    ("template", "options", "expected"),
     [
         pytest.param(
-            *({"image": "example.com/none:1"}, {}, {}, "its image example.com/none:1 cannot be pulled"),
+            *({"image": "example.com/none:1"}, {}, "its image example.com/none:1 cannot be pulled"),
             marks=pytest.mark.nightly,  # it waits for the image
         ),
-        ({"nodeSelector": {"pool": "none"}}, {"runTimeout": "5s"}, {}, "cannot be scheduled: 0/1 nodes are available"),
-        ({"resources": {"limits": {"memory": "200Mi"}}}, {}, {"mebibytes": 400}, "reached its memory limit (200 MiB)"),
-        ({}, {"runTimeout": "8s"}, {"gate": "never"}, "took longer than 8s"),
+        ({"nodeSelector": {"pool": "none"}}, {"runTimeout": "5s"}, "cannot be scheduled: 0/1 nodes are available"),
     ],
-    ids=["image", "node", "memory", "time"],
+    ids=["image", "node"],
 )
 def test_the_status_says_why_a_pod_failed(
-    pods: PodProject, template: dict[str, Any], options: dict[str, Any], spec: dict[str, Any], expected: str
+    pods: PodProject, template: dict[str, Any], options: dict[str, Any], expected: str
 ) -> None:
+    """For its memory and its time, `test_isolation_of_pods.py` shows this."""
     pods.watch(template=template, **options)
     pods.start()
-    pods.things.create("one", spec)
+    pods.things.create("one")
     message = pods.things.await_condition("one", "Failure")["message"]
     assert expected in message
     wait_until(lambda: not pods.objects("secrets"), "the record of the run to go")
 
 
+@pytest.mark.nightly
 def test_a_finalizer_runs_after_its_namespace_was_deleted_and_the_namespace_goes(pods: PodProject) -> None:
     doomed = f"{pods.namespace}-doomed"
     path = f"/api/v1/namespaces/{doomed}"
@@ -135,29 +130,6 @@ def test_a_finalizer_runs_after_its_namespace_was_deleted_and_the_namespace_goes
     assert "cleaned" in pods.log(pod["metadata"]["name"])
     assert pods.objects("secrets") == []
     wait_until(lambda: pods.api.call("GET", path) is None, "the namespace to go")
-
-
-def test_a_role_has_no_token_but_that_of_its_run(pods: PodProject) -> None:
-    pods.watch(
-        """
-- name: Look for tokens
-  ansible.builtin.find:
-    paths: [/var/run/secrets, /run/secrets]
-    recurse: true
-  register: found
-- name: Record
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: found, namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {tokens: "{{ found.files | length | string }}"}
-"""
-    )
-    pods.start()
-    pods.things.create("one")
-    pods.succeeds("one")
-    assert pods.config_map("found")["data"] == {"tokens": "0"}
 
 
 def _warm_run(pods: PodProject) -> tuple[Any, str]:
