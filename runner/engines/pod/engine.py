@@ -72,14 +72,15 @@ class PodEngine:
         self._space = Space()
         self._pipeline = Pipeline(root.kept)
         self._shared = PodObjects(pods, self.records, Patience(), started, self._preload_unused)
+        # By the UID of the resource, which has at most one run.
         self._unsettled: dict[str, PodExecution] = {}
-        """Runs by ident, until their outcome is recorded."""
-        self._ended: dict[str, asyncio.Task[None]] = {}
-        """Runs by name whose objects could not be deleted yet. Their resources have no run meanwhile."""
+        """Runs whose outcome is not recorded yet."""
         self._waiting: dict[str, Waiting] = {}
-        """Runs that wait for their pod without a worker, by the UID of their resource."""
+        """Runs that wait for their pod without a worker."""
+        self._deletions: dict[str, asyncio.Task[None]] = {}
+        """Deletions of the objects of ended runs, which failed at first. The resources have no run meanwhile."""
         self._elsewhere: set[str] = set()
-        """UIDs of resources whose finalizer gets no pod in their namespace, as for a quota of the resource's pods."""
+        """Resources whose finalizer gets no pod in their namespace, as for a quota of the resource's pods."""
         self._tasks: set[asyncio.Task[RunResult]] = set()
         self._closed = False
         self.warm: dict[GVK, WarmPods] = {}
@@ -111,7 +112,7 @@ class PodEngine:
         moves = waiting is not None and self._moves(waiting.run, waiting.since)
         if waiting is not None and not moves and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
             raise PodWaitsError(waiting.why)
-        if any(jobs.is_run_of(name, owner.uid) for name in self._ended):
+        if owner.uid in self._deletions:
             raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
         runs = await self.records.of_owner(owner, purpose)
         going_on = next((run for run in runs if execution.continues(run, generation, purpose)), None)
@@ -167,25 +168,28 @@ class PodEngine:
         except asyncio.CancelledError as error:
             if task.cancelled():
                 raise RunDetachedError("the operator is shutting down; the run continues in its pod") from error
-            if SUPERSEDED in error.args and job.ident in self._unsettled:
+            if SUPERSEDED in error.args and self._is_unsettled(job):
                 stop.ask(Outcome.CANCELED)
                 await asyncio.wait({task})
                 await self.recorded(job)
             else:
                 task.cancel()
                 await asyncio.wait({task})
-                self._let_go(job)
+                self._let_go(job.uid)
             raise
         if result.waits:
             self._let_wait(job)
         return result
+
+    def _is_unsettled(self, job: Job) -> bool:
+        return job.uid in self._unsettled and self._unsettled[job.uid].job.ident == job.ident
 
     def _let_wait(self, job: Job) -> None:
         """Let another attempt continue a run that waits for its pod.
 
         The next attempt begins another run for plans, and for runs beyond `maxPods`, whose pods could start at once.
         """
-        run, now = self._unsettled[job.ident], asyncio.get_running_loop().time()
+        run, now = self._unsettled[job.uid], asyncio.get_running_loop().time()
         others = (other for other in self._waiting.values() if other.run.job.gvk == job.gvk)
         waiting = sum(now - other.since < self._shared.patience.start for other in others)
         is_full = waiting >= self.records.policies[job.gvk].most
@@ -196,16 +200,16 @@ class PodEngine:
             self._elsewhere.add(job.uid)
             return
         self._waiting[job.uid] = Waiting(run, since, run.state is not None, run.fault.waits)
-        self._let_go(job)
+        self._let_go(job.uid)
 
     async def recorded(self, job: Job) -> None:
         """End what remains of a run whose outcome is recorded. Calling it twice does no harm.
 
         Objects that cannot be deleted now are deleted later: the run is not reported again.
         """
-        run = self._unsettled.pop(job.ident, None)
-        if run is None:
+        if not self._is_unsettled(job):
             return
+        run = self._unsettled.pop(job.uid)
         try:
             if run.report is None:
                 run.link.fence()
@@ -234,8 +238,8 @@ class PodEngine:
             await self.records.remove(run.name, run.namespace, job)
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the objects of an ended run; trying again", run=run.name, error=str(error))
-            later = self._delete_later(run, job, self._ended.get(run.name))
-            self._ended[run.name] = asyncio.create_task(later)
+            later = self._delete_later(run, job, self._deletions.get(run.job.uid))
+            self._deletions[run.job.uid] = asyncio.create_task(later)
 
     async def _delete_later(self, run: PodExecution, job: ObjectKey | None, before: asyncio.Task[None] | None) -> None:
         if before is not None:
@@ -248,8 +252,8 @@ class PodEngine:
             except (ApiError, ApiUnavailableError) as error:
                 _log.debug("Cannot delete the objects of an ended run yet", run=run.name, error=str(error))
             else:
-                if self._ended.get(run.name) is asyncio.current_task():
-                    del self._ended[run.name]
+                if self._deletions.get(run.job.uid) is asyncio.current_task():
+                    del self._deletions[run.job.uid]
                 return
 
     async def forget(self, run_dir: Path) -> None:
@@ -274,14 +278,14 @@ class PodEngine:
     async def close(self, grace: float) -> None:  # noqa: ARG002 - runs in pods need no time: they go on
         """Leave the runs in their pods to the next operator. No run starts afterwards."""
         self._closed = True
-        tasks: set[asyncio.Task[Any]] = {*self._tasks, *self._labeling, *self._ended.values()}
+        tasks: set[asyncio.Task[Any]] = {*self._tasks, *self._labeling, *self._deletions.values()}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
 
-    def _let_go(self, job: Job) -> None:
-        run = self._unsettled.pop(job.ident, None)
+    def _let_go(self, uid: str) -> None:
+        run = self._unsettled.pop(uid, None)
         if run is not None:
             _close(run)
 
@@ -302,7 +306,7 @@ class PodEngine:
             begun -= max(time.time() - resumed.record.began, 0.0)
         had_pod = resumed is not None and (bool(spool.last) or await self.records.had_pod(resumed, job.uid))
         name, namespace, idle, place = await (self._resumed(job, resumed) if resumed else self._new(job))
-        self._let_go(job)  # if its outcome could not be recorded
+        self._let_go(job.uid)  # if its outcome could not be recorded
         link, mark = self._links.open(name, job.token, order, spool.last), mark_of(job.token)
         job.secrets.add_initial([str(mark)])  # it is in the environment of each task
         waited = self._waiting.pop(job.uid, None)
@@ -310,7 +314,7 @@ class PodEngine:
             *(job, name, namespace, place, self._shared, spool, order, link, WorkerOutput(mark), idle),
             *(execution.deadline_of(job), waited, had_pod, begun),
         )
-        self._unsettled[job.ident] = run
+        self._unsettled[job.uid] = run
         if resumed is None:
             self.begun_runs += 1
         elif waited is None:
@@ -344,9 +348,7 @@ class PodEngine:
         """Return the same for a run that an earlier operator began. It may have ended before its agent got the run."""
         idle = None
         if run.record.warm:
-            idle = self._links.expect(
-                run.record.warm, jobs.warm_token(self.records.address(), run.record.warm), lambda: None
-            )
+            idle = self._links.expect(run.record.warm, self.records.warm_token(run.record.warm), lambda: None)
         else:
             await self.records.create_job(job, run.name, run.namespace)
         return run.name, run.namespace, idle, self.records.place_of(run)
@@ -370,8 +372,8 @@ class PodEngine:
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot label the warm pod of a run", pod=state.name, run=run.name, error=str(error))
         try:
-            old = jobs.superfluous(self._pods.ended_warm(owner.uid))
-            await self.records.delete_jobs(run.place.namespace, old)
+            for old in jobs.superfluous(self._pods.ended_warm(owner.uid)):
+                await self.records.remove_job(ObjectKey(run.place.namespace, old))
         except (ApiError, ApiUnavailableError) as error:
             _log.warning("Cannot delete the warm pods of earlier runs", run=run.name, error=str(error))
 

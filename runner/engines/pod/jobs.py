@@ -132,11 +132,6 @@ def run_number(name: str) -> int:
     return int(number) if name.startswith("run-") and number.isdecimal() else 0
 
 
-def is_run_of(name: str, uid: str) -> bool:
-    """Return True if a run has this name and is one of the resource with this UID."""
-    return name.rpartition("-")[0] == f"run-{uid}"
-
-
 def next_number(names: Iterable[str]) -> int:
     """Return the number after those of existing runs."""
     return max(map(run_number, names), default=0) + 1

@@ -101,7 +101,6 @@ class Link:
         self._is_fenced = False
         self._metrics: WeakSet[asyncio.Transport] = WeakSet()
         self._gone = asyncio.Event()
-        self._last_seen: float | None = None
         self.connects = 0
         """How often the agent was accepted."""
         self.turn: Turn | None = None
@@ -110,14 +109,6 @@ class Link:
     def is_connected(self) -> bool:
         """True while an agent is connected."""
         return self._connection is not None
-
-    @property
-    def last_seen(self) -> float | None:
-        """Time of the event loop at the last byte of the agent, None before the first.
-
-        It does not change while the engine does not receive the frames that were read.
-        """
-        return self._connection.last_seen if self._connection else self._last_seen
 
     async def receive(self) -> Frame:
         """Return the next frame.
@@ -303,8 +294,6 @@ class Link:
     def _detach(self) -> AgentConnection | None:
         self._cancel_order()
         connection, self._connection = self._connection, None
-        if connection is not None:
-            self._last_seen = connection.last_seen
         return connection
 
     def _cancel_order(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from runner.base import log
 from runner.core.engine.job import Job
@@ -190,7 +190,7 @@ class Records:
             of_jobs = [str(metadata(one).get("name", "")) for one in existing]
             if namespace == space:
                 for old in jobs.superfluous(sorted(of_jobs, key=jobs.run_number)):
-                    await self._delete(JOBS, ObjectKey(space, old))
+                    await self.remove_job(ObjectKey(space, old))
             names += of_jobs + [str(labels_of(one).get(jobs.RUN, "")) for one in pods]
         name = jobs.run_name(uid, jobs.next_number(names))
         record = RunRecord(job.ident, job.generation, job.purpose, time.time(), warm)
@@ -211,18 +211,29 @@ class Records:
             if error.reason != "AlreadyExists":  # such as a conflict about a quota
                 raise
 
+    async def create_warm(
+        self, name: str, kind: str, policy: PodPolicy, files: Mapping[str, str], owners: Sequence[Object]
+    ) -> None:
+        """Create the Job of a warm pod, and the Secret for which the pod waits. The Job owns it."""
+        body = jobs.warm_job(kind, policy, name, self.namespace, owners)
+        job = await self._client.create(JOBS, self.namespace, body)
+        await self._client.create(SECRETS, self.namespace, jobs.warm_secret(job, self.address(), files))
+
+    def warm_token(self, name: str) -> str:
+        """Return the token with which the agent of a warm pod obtains its run."""
+        return jobs.warm_token(self.address(), name)
+
     # Deletion.
 
     async def remove(self, name: str, namespace: str, job: ObjectKey | None) -> None:
         """Delete the Secret of a run; before it, if given, its Job with its pod."""
         if job is not None:
-            await self._delete(JOBS, job)
+            await self.remove_job(job)
         await self._delete(SECRETS, ObjectKey(namespace, name))
 
-    async def delete_jobs(self, namespace: str, names: Iterable[str]) -> None:
-        """Delete Jobs with their pods."""
-        for name in names:
-            await self._delete(JOBS, ObjectKey(namespace, name))
+    async def remove_job(self, job: ObjectKey) -> None:
+        """Delete a Job with its pod."""
+        await self._delete(JOBS, job)
 
     async def _delete(self, resource: ApiResource, key: ObjectKey) -> None:
         try:

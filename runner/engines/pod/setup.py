@@ -32,7 +32,7 @@ from runner.engines.pod.links import Links
 from runner.engines.pod.own_secrets import OwnSecrets
 from runner.engines.pod.records import Records
 from runner.engines.pod.rights import authority_name
-from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import PASSING, ApiError, ConfigError
 from runner.values.objects import Object
@@ -82,9 +82,10 @@ async def open_engine(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEng
     _declare(parts.meters, pods, links, engine)
     if warm := {gvk: policy for gvk, policy in policies.items() if policy.warm}:
         owners = await parts.until_answered(Request.AUTHORITY, partial(_owners, client, namespace, settings.pod_name))
-        home = Home(namespace, address, owners or (), parts.leads, records.refusal)
         engine.warm |= {
-            watch.gvk: WarmPods(client, links, pods, home, await _template(watch, warm[watch.gvk], parts))
+            watch.gvk: WarmPods(
+                records, links, pods, await _template(watch, warm[watch.gvk], owners or (), parts), parts.leads
+            )
             for watch in watches
             if watch.gvk in warm
         }
@@ -129,10 +130,10 @@ async def _listen(links: Links, at: str, issued: Certificates) -> int:
         raise ConfigError(f"--pods-bind-address: cannot listen on {at}: {error.strerror or error}") from error
 
 
-async def _template(watch: Watch, policy: PodPolicy, parts: OperatorParts) -> WarmTemplate:
+async def _template(watch: Watch, policy: PodPolicy, owners: Sequence[Object], parts: OperatorParts) -> WarmTemplate:
     environment = parts.environments(watch)[0]
     files = await asyncio.to_thread(payload.settings, environment, os.environ, Path.cwd())
-    return WarmTemplate(watch.gvk.kind, policy, files)
+    return WarmTemplate(watch.gvk.kind, policy, files, owners)
 
 
 async def _owners(client: Client, namespace: str, pod_name: str) -> list[Object]:

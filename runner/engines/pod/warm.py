@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runner.base import log
-from runner.core.kube.client import Client
 from runner.engines.pod import jobs, states
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
-from runner.engines.pod.jobs import JOBS, SECRETS, Address
 from runner.engines.pod.links import Links
+from runner.engines.pod.records import Records
 from runner.engines.pod.states import Fault, ObstacleTimer, Patience, PodState
 from runner.engines.pod.watching import PodWatch
-from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.values.errors import ApiError, ApiUnavailableError
 from runner.values.objects import Object, ObjectKey
 
 _LOOK = 1.0
@@ -42,20 +41,6 @@ _log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
-    """Namespace of an operator's warm pods, and what they have in common."""
-
-    namespace: str
-    address: Callable[[], Address]
-    owners: Sequence[Object]
-    """Owner references: the object that owns the operator's pod, if it is known."""
-    is_active: Callable[[], bool]
-    """False while this replica has no resources."""
-    refusal: Callable[[ObjectKey], Awaitable[str]]
-    """Returns why Kubernetes creates no pod for a Job; empty if it reports nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class WarmTemplate:
     """The warm pods of a watch."""
 
@@ -63,6 +48,8 @@ class WarmTemplate:
     policy: PodPolicy
     files: Mapping[str, str]
     """Files of each run's order on which Ansible's settings depend."""
+    owners: Sequence[Object] = ()
+    """Owner references: the object that owns the operator's pod, if it is known."""
 
 
 @dataclass(slots=True)
@@ -80,12 +67,15 @@ class WarmPod:
 class WarmPods:
     """Warm pods of one watch."""
 
-    def __init__(self, client: Client, links: Links, pods: PodWatch, home: Home, template: WarmTemplate) -> None:
-        self._client = client
+    def __init__(
+        self, records: Records, links: Links, pods: PodWatch, template: WarmTemplate, leads: Callable[[], bool]
+    ) -> None:
+        """`leads` returns False while this replica has no resources."""
+        self._records = records
         self._links = links
         self._pods = pods
-        self._home = home
         self._template = template
+        self._leads = leads
         self._waiting: dict[str, WarmPod] = {}
         self._doomed: set[str] = set()
         """Names of Jobs to delete."""
@@ -125,7 +115,10 @@ class WarmPods:
         return pod.link.is_ready and not (state is not None and (state.lost or state.ended))
 
     def _state(self, name: str) -> PodState | None:
-        return self._pods.state(ObjectKey(self._home.namespace, name))
+        return self._pods.state(self._key(name))
+
+    def _key(self, name: str) -> ObjectKey:
+        return ObjectKey(self._records.namespace, name)
 
     def preload_unused(self, reason: str) -> None:
         """Count a run in a warm pod that did not use the loaded Ansible."""
@@ -141,8 +134,8 @@ class WarmPods:
         """Keep the number of warm pods until canceled."""
         while True:
             self._wake.clear()
-            if self._pods.is_known(self._home.namespace):
-                self._is_active = self._home.is_active()
+            if self._pods.is_known(self._records.namespace):
+                self._is_active = self._leads()
                 self._check()
                 await self._check_refusals()
                 await self._delete()
@@ -184,7 +177,7 @@ class WarmPods:
         for pod in list(self._waiting.values()):
             if pod.was_seen or self._clock() - pod.created < _REFUSED_AFTER:
                 continue
-            if refusal := await self._home.refusal(ObjectKey(self._home.namespace, pod.name)):
+            if refusal := await self._records.refusal(self._key(pod.name)):
                 self._failed(f"the pod cannot be created: {refusal}")
                 self._drop(pod)
 
@@ -233,9 +226,7 @@ class WarmPods:
     async def _delete(self) -> None:
         for name in list(self._doomed):
             try:
-                await self._client.delete(JOBS, ObjectKey(self._home.namespace, name))
-            except NotFoundError:
-                pass  # it is gone already
+                await self._records.remove_job(self._key(name))
             except (ApiError, ApiUnavailableError) as error:
                 self._report(f"the Job of a warm pod cannot be deleted: {error}")
                 continue
@@ -244,20 +235,14 @@ class WarmPods:
     async def _create(self) -> None:
         while len(self._waiting) < self._wanted and self._clock() >= self._not_before:
             name = jobs.warm_name(self._template.kind)
-            link = self._links.expect(name, jobs.warm_token(self._home.address(), name), self._wake.set)
+            link = self._links.expect(name, self._records.warm_token(name), self._wake.set)
             pod = self._waiting[name] = WarmPod(name, link, ObstacleTimer(self._clock()), self._clock())
+            template = self._template
             try:
-                await self._create_objects(name)
+                await self._records.create_warm(name, template.kind, template.policy, template.files, template.owners)
             except (ApiError, ApiUnavailableError) as error:
                 self._failed(f"its Job and Secret cannot be created: {error}")
                 self._drop(pod)
-
-    async def _create_objects(self, name: str) -> None:
-        home, template = self._home, self._template
-        body = jobs.warm_job(template.kind, template.policy, name, home.namespace, home.owners)
-        job = await self._client.create(JOBS, home.namespace, body)
-        # The Job owns the Secret, so that both are deleted together. The pod waits for the Secret.
-        await self._client.create(SECRETS, home.namespace, jobs.warm_secret(job, home.address(), template.files))
 
     def _report(self, problem: str) -> None:
         """Log a problem once."""

@@ -240,10 +240,10 @@ async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not
     engine, job = await bed.engine(), bed.job()
     running = asyncio.create_task(engine.run(job, events))
     agent = await bed.agent(await bed.record())
-    await until(lambda: engine._unsettled[job.ident].state)
+    await until(lambda: engine._unsettled[job.uid].state)
     agent.line(status="canceled")
     agent.end(254)
-    await until(lambda: engine._unsettled[job.ident].report)
+    await until(lambda: engine._unsettled[job.uid].report)
     await asyncio.sleep(0)
     if state is None:
         del bed.pods.states[agent.run]
@@ -339,7 +339,7 @@ async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_rep
         await engine.resume(bed.owner, 1, "apply")
     await until(lambda: failures >= 3)
     is_down = False
-    await until(lambda: not engine._ended)
+    await until(lambda: not engine._deletions)
     assert await engine.resume(bed.owner, 1, "apply") is None
     assert await bed.objects("secrets") == []
 

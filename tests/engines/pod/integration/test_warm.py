@@ -20,7 +20,7 @@ from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.engines.pod.states import Patience, PodState
-from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import RunDetachedError
 from runner.values.objects import GVK, Object, ObjectKey, metadata
@@ -35,10 +35,8 @@ POLICY = PodPolicy(1, {}, {"image": "example.com/ee:1"}, warm=1)
 @asynccontextmanager
 async def warm_pods(bed: Bed, engine: PodEngine, policy: PodPolicy = POLICY) -> AsyncIterator[WarmPods]:
     """Keep one warm pod for an engine."""
-    home = Home(bed.namespace, engine.records.address, [], lambda: True, engine.records.refusal)
-    pods = WarmPods(
-        bed.client, engine._links, cast("PodWatch", bed.pods), home, WarmTemplate(bed.owner.gvk.kind, policy, {})
-    )
+    template = WarmTemplate(bed.owner.gvk.kind, policy, {})
+    pods = WarmPods(engine.records, engine._links, cast("PodWatch", bed.pods), template, lambda: True)
     engine.warm[bed.owner.gvk] = pods
     following = asyncio.create_task(pods.follow())
     yield pods

@@ -22,8 +22,9 @@ from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import Address
 from runner.engines.pod.links import Link
+from runner.engines.pod.records import Records
 from runner.engines.pod.states import Patience, PodState
-from runner.engines.pod.warm import Home, WarmPods, WarmTemplate
+from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import Object, ObjectKey
@@ -210,12 +211,13 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def pool(operator: Operator, cluster: Cluster) -> AsyncIterator[WarmPods]:
+async def pool(operator: Operator, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WarmPods]:
     """Two warm pods."""
     address = Address(f"{operator.host}:{operator.port}", "operator.pods.test", operator.ca.decode(), b"key")
-    home = Home("system", lambda: address, [], lambda: True, cluster.refusal)
+    records = Records(cast("KubeClient", cluster), lambda: address, "system", {})
+    monkeypatch.setattr(records, "refusal", cluster.refusal)
     template = WarmTemplate("Thing", PodPolicy(1, {}, {"image": "ee:1"}, warm=2), {"env/envvars": "{}"})
-    made = WarmPods(cast("KubeClient", cluster), operator.links, cast("PodWatch", cluster), home, template)
+    made = WarmPods(records, operator.links, cast("PodWatch", cluster), template, lambda: True)
     following = asyncio.create_task(made.follow())
     yield made
     following.cancel()
