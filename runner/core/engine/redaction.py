@@ -42,12 +42,6 @@ UNREPORTED = "ansible_operator_no_log:"
 only its own output is withheld.
 """
 _FAILURES = frozenset({"runner_on_failed", "runner_on_unreachable", "runner_item_on_failed"})
-_RESULTS = _FAILURES | {"runner_on_ok", "runner_item_on_ok", "runner_retry"}
-_ITEMS = frozenset({"runner_item_on_ok", "runner_item_on_failed"})
-_SECRET_WORDS = (b"pass", b"pwd", b"secret", b"token", b"credential", b"_key", b"apikey")
-_REPORTED_WITHIN = 1.0
-"""Seconds that a result waits at most, so that long loops still show progress; longer if arguments are being added."""
-_POLL_INTERVAL = 0.05
 _ERROR = re.compile(
     r"^\[ERROR\]: (?P<whole>(?:Task failed: )?(?P<message>.+?)(?=\nOrigin: |\n\n|\n<<< |\nfatal: |\nfailed: |\Z)"
     r".*?)(?=^fatal: |^failed: |\Z)",
@@ -67,34 +61,16 @@ _LONGEST_PERIOD = 32
 
 
 async def events(shown: AsyncIterator[Event], secrets: RunSecrets) -> AsyncGenerator[Event]:
-    """Yield the events without secrets.
-
-    A result that may show secret arguments waits for the next event, because the callback sends the arguments just
-    after it.
-    """
-    upcoming: asyncio.Future[Event | None] | None = None
-    try:
-        event = await anext(shown, None)
-        while event is not None:
-            following = None
-            if UNREPORTED in str(event.get("stdout") or ""):
-                secrets.exhaust(NOT_REPORTED)
-            try:
-                dumped = dump(event)
-            except RecursionError:
-                event = _withheld(event, secrets)
-                dumped = dump(event)
-            if _may_show_arguments(event, dumped):
-                following = upcoming = asyncio.ensure_future(anext(shown, None))
-                await asyncio.wait({upcoming}, timeout=_REPORTED_WITHIN)
-                while secrets.is_learning and not upcoming.done():
-                    await asyncio.wait({upcoming}, timeout=_POLL_INTERVAL)
-                event = _opened(event, secrets)
-            yield await _redacted(event, dumped, secrets)
-            event = await (following or anext(shown, None))
-    finally:
-        if upcoming is not None:
-            upcoming.cancel()
+    """Yield the events without secrets. The run has reported the secret arguments of a result before its event."""
+    async for event in shown:
+        if UNREPORTED in str(event.get("stdout") or ""):
+            secrets.exhaust(NOT_REPORTED)
+        try:
+            readable, dumped = event, dump(event)
+        except RecursionError:
+            readable = _withheld(event, secrets)
+            dumped = dump(readable)
+        yield await _redacted(_opened(readable, secrets), dumped, secrets)
 
 
 async def result(run_result: RunResult, secrets: RunSecrets) -> RunResult:
@@ -159,17 +135,6 @@ async def _searched_in_time(search: Callable[[Budget], T], *, in_thread: bool = 
     return await loop.run_in_executor(_SEARCHES, lambda: search(Budget(_LONG)))
 
 
-def _may_show_arguments(event: Event, dumped: bytes) -> bool:
-    """Return True if a result is censored, has an item, or contains a name that indicates a secret."""
-    name = event.get("event")
-    if name not in _RESULTS:
-        return False
-    if name in _ITEMS or _is_censored(event):
-        return True
-    lower = dumped.lower()
-    return any(word in lower for word in _SECRET_WORDS)
-
-
 def _is_censored(event: Event) -> bool:
     data = event.get("event_data")
     res = data.get("res") if isinstance(data, dict) else None
@@ -178,7 +143,7 @@ def _is_censored(event: Event) -> bool:
 
 def _opened(event: Event, secrets: RunSecrets) -> Event:
     """Add the message that Ansible shows beside a censored failure to its result, or mask that message."""
-    if event["event"] not in _FAILURES or not _is_censored(event):
+    if event.get("event") not in _FAILURES or not _is_censored(event):
         return event
     match = _ERROR.search(str(event.get("stdout", "")))
     if match is None:

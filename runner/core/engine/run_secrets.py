@@ -7,8 +7,7 @@ later. Nothing here is logged. Must not import modules that write output.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from runner.core.engine.secret_objects import of_secrets
@@ -27,7 +26,7 @@ class RunSecrets:
     are `public` are not masked either.
     """
 
-    __slots__ = ("_cleared", "_is_reported", "_learning", "has_learned", "masker", "public", "withheld")
+    __slots__ = ("_cleared", "_is_reported", "has_learned", "masker", "public", "withheld")
 
     def __init__(self, spared: Iterable[str] = (), public_words: Iterable[str] = ()) -> None:
         self.masker = Masker(spared)
@@ -36,7 +35,6 @@ class RunSecrets:
         """True if a value was added during the run, so that earlier output may contain it."""
         self.withheld = WITHHELD
         """Replaces the output if values are missing (`is_exhausted`)."""
-        self._learning = 0
         self._is_reported = False
         self._cleared: set[str] = set()
 
@@ -67,20 +65,6 @@ class RunSecrets:
         """Add the name of an object that the run uses to the public words."""
         if name not in self.public and len(self.public) < _MOST_PUBLIC:
             self.public.update((name, *public.words([name])))
-
-    @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Mark the time in which reported values are added; output waits for its end."""
-        self._learning += 1
-        try:
-            yield
-        finally:
-            self._learning -= 1
-
-    @property
-    def is_learning(self) -> bool:
-        """True while reported values are added."""
-        return self._learning > 0
 
     def exhaust(self, withheld: str = WITHHELD) -> None:
         """Record that there are values that cannot be stored; `withheld` is the reason that replaces the output."""

@@ -78,11 +78,6 @@ def _makes_token(info: RequestInfo) -> bool:
 async def receive(call: Call) -> Answer:
     """Record values that a run posts. The request is neither counted nor logged, because it does not use the API."""
     run = call.run.run
-    with run.secrets.learning():
-        return await _learn_posted(call, run)
-
-
-async def _learn_posted(call: Call, run: RunIdentity) -> Answer:
     data = await call.data()
     if exceeds(data or b"", decode.MOST_VALUES):
         run.secrets.exhaust()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import threading
@@ -118,11 +117,10 @@ async def test_the_message_that_ansible_shows_beside_no_log_is_kept_when_the_arg
     error = "[ERROR]: Task failed: Action failed: no login with hunter2hunter2\nOrigin: /x.yml:1:1\n\nfatal: censored"
     event = failed(censored=CENSORED, stdout=error)
     secrets = RunSecrets()
-    stream = shown(secrets, event, STATS)
-    # As the run's callback does, behind the event and before the next one.
+    # As the run's callback does before the event.
     secrets.learn(["hunter2hunter2"])
     secrets.clear("t-1")
-    passed = await stream
+    passed = await shown(secrets, event, STATS)
     assert "hunter2" not in json.dumps(passed)
     (failure,) = conclude(passed).failures
     assert failure.message.startswith(f"Action failed: no login with {MASK}")
@@ -140,25 +138,6 @@ async def test_the_message_beside_no_log_is_masked_when_the_arguments_are_unknow
     assert passed[0]["stdout"].startswith("[WARNING]: beware\n[ERROR]: ")
     assert passed[0]["stdout"].endswith("\nfatal: censored")
     assert "Do it" in conclude(passed).failures[0].message
-
-
-@pytest.mark.parametrize("name", ["runner_on_ok", "runner_item_on_ok"])
-async def test_a_result_with_a_secret_argument_is_held_until_the_argument_is_reported(name: str) -> None:
-    secrets = RunSecrets()
-    shows = failed(stdout="ok: (item={'password': 'hunter2hunter2'})", name=name)
-    passed: list[Event] = []
-
-    async def stream() -> AsyncIterator[Event]:
-        yield failed(msg="first", name="runner_on_ok")
-        assert len(passed) == 1
-        yield shows
-        assert len(passed) == 1
-        secrets.learn(["hunter2hunter2"])
-        yield STATS
-
-    async for event in redaction.events(stream(), secrets):
-        passed.append(event)  # noqa: PERF401 - seen while it grows
-    assert passed[1]["stdout"] == f"ok: (item={{'password': '{MASK}'}})"
 
 
 async def test_without_all_secrets_output_is_withheld_except_task_and_place() -> None:
@@ -228,26 +207,3 @@ async def test_output_is_withheld_after_a_run_could_not_report_its_arguments() -
     assert passed[0]["event_data"]["res"]["msg"] == "before"
     assert passed[2]["event_data"]["res"]["msg"] == NOT_REPORTED
     assert "hunter2" not in json.dumps(passed)
-
-
-@pytest.mark.lengthy
-async def test_a_result_waits_while_reported_arguments_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_REPORTED_WITHIN", 0.0)
-    secrets, added = RunSecrets(), asyncio.Event()
-
-    async def stream() -> AsyncIterator[Event]:
-        yield failed(stdout="ok: (item={'password': 'hunter2hunter2'})", name="runner_on_ok")
-        await added.wait()
-        yield STATS
-
-    async def add() -> None:
-        with secrets.learning():
-            await asyncio.sleep(0.1)
-            secrets.learn(["hunter2hunter2"])
-        added.set()
-
-    adding = asyncio.create_task(add())
-    await asyncio.sleep(0)
-    passed = [event async for event in redaction.events(stream(), secrets)]
-    await adding
-    assert passed[0]["stdout"] == f"ok: (item={{'password': '{MASK}'}})"

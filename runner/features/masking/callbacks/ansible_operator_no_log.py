@@ -7,7 +7,8 @@ reads the arguments of each task with a result and selects:
 - arguments with names that indicate a secret;
 - for tasks with `no_log`, all arguments except ordinary ones.
 
-It posts them, with the run's own token, to the proxy on loopback before Ansible continues.
+It posts them, with the run's own token, to the proxy on loopback before ansible-runner's callback emits the event with
+the result. So the operator has them when it receives the event.
 
 Must not fail a run: if the proxy is unavailable, it warns once, and the operator withholds the output that follows.
 Must not import anything of the operator, because ansible-playbook may have another Python environment.
@@ -16,10 +17,12 @@ Must not import anything of the operator, because ansible-playbook may have anot
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,6 +63,12 @@ _TIMEOUT = 30.0
 UNREPORTED = "ansible_operator_no_log:"
 """Word of the warning by which the operator recognizes it; same as in `runner.core.engine.redaction`."""
 _LONGEST = 1 << 20
+_CALLBACKS = "ansible.plugins.callback."
+"""Prefix of the Python modules of callbacks."""
+_RESULTS = (
+    *("v2_runner_on_ok", "v2_runner_on_failed", "v2_runner_on_unreachable"),
+    *("v2_runner_item_on_ok", "v2_runner_item_on_failed"),
+)
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
@@ -74,30 +83,33 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
         self._declared: dict[str, frozenset[str]] = {}
         self._reported: set[tuple[str, ...]] = set()
         self._proxy = _proxy(os.environ.get("K8S_AUTH_KUBECONFIG", ""))
+        modules = [module for name, module in sys.modules.items() if name.startswith(_CALLBACKS)]
+        emitters = [module.CallbackModule for module in modules if hasattr(module, "event_context")]
+        for emitter in emitters:
+            for name in _RESULTS:
+                setattr(emitter, name, self._reporting(getattr(emitter, name)))
+        if not emitters and self._proxy is not None:
+            self._give_up("ansible-runner's callback is not loaded")
 
-    def v2_runner_on_ok(self, result: Any) -> None:
-        """Check a task that succeeded."""
-        self._look(result)
+    def _reporting(self, method: Any) -> Any:
+        """Return a method of ansible-runner's callback that reports the arguments of a task before its result."""
 
-    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Ansible's
-        """Check a task that failed."""
-        self._look(result)
+        @functools.wraps(method)
+        def reporting(callback: Any, result: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                if self._proxy is not None:
+                    self._look(result)
+            except Exception as error:  # noqa: BLE001 - whatever fails, the arguments are not reported
+                self._give_up(f"{type(error).__name__}: {error}")
+            return method(callback, result, *args, **kwargs)
 
-    def v2_runner_on_unreachable(self, result: Any) -> None:
-        """Check a task whose host was unreachable."""
-        self._look(result)
+        return reporting
 
-    def v2_runner_item_on_ok(self, result: Any) -> None:
-        """Check an item that succeeded."""
-        self._look(result)
-
-    def v2_runner_item_on_failed(self, result: Any) -> None:
-        """Check an item that failed."""
-        self._look(result)
+    def _give_up(self, problem: str) -> None:
+        self._proxy = None
+        self._display.warning(f"{UNREPORTED} cannot report secret arguments, so output is withheld: {problem}")
 
     def _look(self, result: Any) -> None:
-        if self._proxy is None:
-            return
         task, shown = result._task, result._result  # noqa: SLF001 - the only names that all versions have
         is_hidden = "censored" in shown or task.no_log is True
         names = self._secret_names(task, shown)
@@ -144,15 +156,11 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no type
             f"POST {NO_LOG_PATH} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        try:
-            with socket.create_connection((host, port), _TIMEOUT) as connection:
-                connection.sendall(head.encode() + body)
-                answer = connection.recv(1 << 10)
-            if b" 200 " not in answer.split(b"\r\n")[0] + b" ":
-                raise ConnectionError("the proxy did not take it")
-        except OSError as error:
-            self._proxy = None
-            self._display.warning(f"{UNREPORTED} cannot report secret arguments, so output is withheld: {error}")
+        with socket.create_connection((host, port), _TIMEOUT) as connection:
+            connection.sendall(head.encode() + body)
+            answer = connection.recv(1 << 10)
+        if b" 200 " not in answer.split(b"\r\n")[0] + b" ":
+            raise ConnectionError("the proxy did not take it")
 
 
 def _proxy(kubeconfig: str) -> tuple[str, int, str] | None:
