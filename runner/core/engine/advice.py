@@ -61,29 +61,25 @@ def add_kills(result: RunResult, kills: int, memory: int, limit: int) -> RunResu
 
     `kills` is the number of processes, `memory` the bytes that the operator may use, `limit` the bytes that a run may.
     """
-    if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
-        return result
-    processes = f"{kills} process{'es' if kills > 1 else ''}"
     option = f"allows {limit >> 20} MiB" if limit else "is 0, so runs are not limited"
     text = (
-        f"during this run, the kernel killed {processes} of the operator's container because memory ran out: the "
-        f"container may use {memory >> 20} MiB, and --run-memory-limit {option}. Set a lower --run-memory-limit, fewer "
-        f"concurrent runs, or a higher memory limit of the container"
+        f" of the operator's container because memory ran out: the container may use {memory >> 20} MiB, and "
+        f"--run-memory-limit {option}. Set a lower --run-memory-limit, fewer concurrent runs, or a higher memory limit "
+        f"of the container"
     )
-    return _with_text(result, text)
+    return _with_kills(result, kills, text)
 
 
 def add_kills_in_pod(result: RunResult, kills: int, limit: int) -> RunResult:
     """Add the cause to each failure of a run in a pod. `limit`: bytes that its container may use; 0: no limit."""
+    where = f"its container reached its memory limit ({limit >> 20} MiB)" if limit else "its node had no memory left"
+    return _with_kills(result, kills, f" because {where}; raise podTemplate.resources.limits.memory")
+
+
+def _with_kills(result: RunResult, kills: int, why: str) -> RunResult:
     if not kills or result.outcome not in {Outcome.FAILED, Outcome.DIED}:
         return result
-    processes = f"{kills} process{'es' if kills > 1 else ''}"
-    where = f"its container reached its memory limit ({limit >> 20} MiB)" if limit else "its node had no memory left"
-    text = f"during this run, the kernel killed {processes} because {where}; raise podTemplate.resources.limits.memory"
-    return _with_text(result, text)
-
-
-def _with_text(result: RunResult, text: str) -> RunResult:
+    text = f"during this run, the kernel killed {kills} process{'es' if kills > 1 else ''}{why}"
     failures = tuple(replace(failure, message=f"{failure.message} ({text})") for failure in result.failures)
     return replace(result, failures=failures, message=f"{result.message} ({text})" if result.message else "")
 

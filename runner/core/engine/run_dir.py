@@ -259,10 +259,14 @@ def _write_inventories(job: Job, own: str) -> tuple[Path, ...]:
 def _write_localhost(path: Path) -> Path:
     file = path / "inventory" / "hosts"
     # Ansible's files for modules are below the run folder: HOME can be read-only, and a killed run cleans up nothing.
-    temporary = shlex.quote(f"ansible_remote_tmp={path / TEMPORARY}")
-    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
-    atomic_file.write(file, f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    atomic_file.write(file, localhost(path / TEMPORARY))
     return file
+
+
+def localhost(temporary: Path) -> str:
+    """Return the inventory with localhost, whose temporary folder for modules is `temporary`."""
+    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
+    return f"localhost ansible_connection=local {interpreter} {shlex.quote(f'ansible_remote_tmp={temporary}')}\n"
 
 
 def _write_project(job: Job, *, explicit: bool) -> Path:
@@ -275,13 +279,14 @@ def _write_project(job: Job, *, explicit: bool) -> Path:
         # Roles beside it are found as with `--roles-path`, but roles_path of an ansible.cfg stays in force.
         (project / "roles").symlink_to(job.content.path.parent, target_is_directory=True)
         name = job.content.path.name
-    play = {
-        "hosts": job.inventory.group if job.inventory is not None else "localhost",
-        "gather_facts": not explicit,
-        "roles": [{"role": name}],
-    }
-    _write_json(project / "main.yml", [play])
+    _write_json(project / "main.yml", playbook_of(name, job, explicit=explicit))
     return project / "main.yml"
+
+
+def playbook_of(role: str, job: Job, *, explicit: bool) -> list[dict[str, Any]]:
+    """Return the playbook that runs a role. `explicit`: no facts are gathered."""
+    hosts = job.inventory.group if job.inventory is not None else "localhost"
+    return [{"hosts": hosts, "gather_facts": not explicit, "roles": [{"role": role}]}]
 
 
 def collection_role(role: Role) -> str | None:

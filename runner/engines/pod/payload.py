@@ -32,9 +32,9 @@ from runner.base import log
 from runner.base.config.paths import ansible_configs
 from runner.core.content import files as content_files
 from runner.core.content.files import BESIDE_A_PLAYBOOK, SKIPPED
-from runner.core.engine import extravars
+from runner.core.engine import extravars, run_dir
 from runner.core.engine.job import Inventory, Job
-from runner.core.engine.run_dir import MAX_VERBOSITY, collection_role
+from runner.core.engine.run_dir import MAX_VERBOSITY
 from runner.core.proxy.handlers.authenticate import kubeconfig
 from runner.core.watches.watch import Playbook
 from runner.engines.pod.jobs import PRIVATE_DATA
@@ -88,9 +88,7 @@ def _make(job: Job, folder: Path, environ: Mapping[str, str], cwd: Path, callbac
     env = folder / "env"
     _write(env / "kubeconfig", kubeconfig(f"http://127.0.0.1:{RELAY_PORT}", job.token))
     _write(env / "extravars", extravars.dump(job.extra_vars, job.unsafe_keys))
-    temporary = shlex.quote(f"ansible_remote_tmp={_TEMPORARY}")
-    interpreter = "ansible_python_interpreter={{ansible_playbook_python}}"
-    _write(folder / "inventory/hosts", f"localhost ansible_connection=local {interpreter} {temporary}\n")
+    _write(folder / "inventory/hosts", run_dir.localhost(Path(_TEMPORARY)))
     arguments: dict[str, Any] = {
         "ident": IDENT,
         "playbook": playbook,
@@ -202,16 +200,11 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
     """Copy the role or playbook; return the name of the playbook to run."""
     if isinstance(job.content, Playbook):
         return _playbook(job.content.path, project)
-    name = collection_role(job.content)
+    name = run_dir.collection_role(job.content)
     if name is None:
         shutil.copytree(job.content.path.parent, project / "roles", ignore=_ignored)
         name = job.content.path.name
-    play = {
-        "hosts": job.inventory.group if job.inventory is not None else "localhost",
-        "gather_facts": not explicit,
-        "roles": [{"role": name}],
-    }
-    _write(project / "main.yml", json.dumps([play]))
+    _write(project / "main.yml", json.dumps(run_dir.playbook_of(name, job, explicit=explicit)))
     return "main.yml"
 
 

@@ -121,19 +121,16 @@ def _hook_actions(known: Mapping[str, _KnownPlugins]) -> None:
     def post_validate(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Ansible calls this if a task is not skipped, before the task has any effect.
         task = unforked_task()
-        if task is not None and not task.committed:
-            if reason := _obstacle(self, task):
-                need_fork(reason)
-            own = (name for plugins in known.values() for name in plugins.names_of_project())
-            if not safe.are_foreseeable(_later_templates(self), own):
-                need_fork("plugin")
+        own = (name for plugins in known.values() for name in plugins.names_of_project())
+        if task is not None and not task.committed and (reason := _obstacle(self, task, own)):
+            need_fork(reason)
         return validate(self, *args, **kwargs)
 
     Task.post_validate = post_validate
 
 
-def _obstacle(task: Any, unforked: UnforkedTask) -> str:
-    """Return why a task that is not skipped needs a worker; empty if it does not."""
+def _obstacle(task: Any, unforked: UnforkedTask, own: Iterable[str]) -> str:
+    """Return why a task that is not skipped needs a worker; empty if it does not. `own`: names of project's plugins."""
     for value, reason in (
         (task.become, "become"),
         (task.async_val, "async"),
@@ -145,7 +142,10 @@ def _obstacle(task: Any, unforked: UnforkedTask) -> str:
     if kind is Kind.UNKNOWN:
         return "action"
     waits = kind is Kind.OF_MODULES or task.until or task.retries
-    return "several_hosts" if waits and not unforked.with_modules else ""
+    if waits and not unforked.with_modules:
+        return "several_hosts"
+    is_unsafe = kind is Kind.OF_MODULES and not safe.are_foreseeable(_later_templates(task), own)
+    return "plugin" if is_unsafe else ""
 
 
 def _later_templates(task: Any) -> list[str]:
