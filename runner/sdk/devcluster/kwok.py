@@ -28,7 +28,7 @@ NO_LOG = "This pod is simulated. A Logs object with the pod's name sets its log 
 def definitions() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the CRDs of the objects for single pods, with their paths in the API."""
     for kind, plural in KINDS.items():
-        yield from templates.objects("kwok-crd.yaml", kind=kind, plural=plural, singular=kind.lower()).items()
+        yield from templates.parsed("kwok-crd.yaml", kind=kind, plural=plural, singular=kind.lower()).items()
 
 
 def pod_logs(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:

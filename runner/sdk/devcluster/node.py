@@ -23,8 +23,7 @@ VOLUMES = tuple(f"volume-{number:02}" for number in range(50))
 """Names of the volumes, and of their folders."""
 _VOLUMES = "/var/lib/volumes"
 _PODS = "10.244.0.0/16"
-_POLICIES = "admissionregistration.k8s.io/v1beta1"
-APISERVER_FLAGS = (f"--runtime-config={_POLICIES}=true", "--feature-gates=MutatingAdmissionPolicy=true")
+POLICIES = "admissionregistration.k8s.io/v1beta1"
 _NAMESPACE, _IMAGES = "kube-system", "node-images"
 IMAGES_PATH = f"/api/v1/namespaces/{_NAMESPACE}/configmaps/{_IMAGES}"
 
@@ -60,8 +59,8 @@ def configuration(layout: Layout) -> Mapping[str, str]:
 def objects(nodes: Nodes) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the objects with their paths in the API: volumes, and the policy that selects the node of each pod."""
     for name in VOLUMES:
-        yield from templates.objects("volume.yaml", name=name, folder=_VOLUMES, node=NODE).items()
-    for path, obj in templates.objects("node-objects.yaml", policies=_POLICIES, real=TYPE, fake=kwok.TYPE).items():
+        yield from templates.parsed("volume.yaml", name=name, folder=_VOLUMES, node=NODE).items()
+    for path, obj in templates.parsed("node-objects.yaml", policies=POLICIES, real=TYPE, fake=kwok.TYPE).items():
         if obj["kind"] == "MutatingAdmissionPolicy" and nodes is not Nodes.BOTH:
             del obj["spec"]["mutations"][0]  # the choice between two nodes
         yield path, obj

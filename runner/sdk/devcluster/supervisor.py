@@ -226,7 +226,7 @@ class Supervisor:
         for plural in kwok.KINDS.values():
             path = f"/apis/{kwok.GROUP_VERSION}/{plural}"
             self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
-        for path, obj in templates.objects("kwok-node.yaml", node=kwok.NODE, type=kwok.TYPE).items():
+        for path, obj in templates.parsed("kwok-node.yaml", node=kwok.NODE, type=kwok.TYPE).items():
             api.apply(path, obj)
         if self.nodes.has_real:  # in the cluster's network namespace, only the API server reaches kwok
             self._start(KWOK)

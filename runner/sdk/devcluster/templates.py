@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -20,7 +19,6 @@ def text(name: str, /, **values: object) -> str:
     return Template((_ROOT / name).read_text(encoding="utf-8")).substitute(quoted)
 
 
-def objects(name: str, /, **values: object) -> Mapping[str, dict[str, Any]]:
-    """Return the objects of a file by their paths in the API."""
-    made: Mapping[str, dict[str, Any]] = yaml.load(text(name, **values), Loader=_LOADER)  # noqa: S506 - a safe loader
-    return made
+def parsed(name: str, /, **values: object) -> Any:
+    """Return the content of a YAML file. The objects in a file have their paths in the API as keys."""
+    return yaml.load(text(name, **values), Loader=_LOADER)  # noqa: S506 - a safe loader

@@ -53,7 +53,7 @@ def test_pods_reach_the_api_server_of_a_real_node() -> None:
     flags = arguments(_PORTS, (), Nodes.REAL)[APISERVER]
     assert f"--advertise-address={node.ADDRESS}" in flags
     assert "--endpoint-reconciler-type=none" not in flags
-    assert (node.ADDRESS, "20001") in node_arguments(_PORTS).values()
+    assert [node.ADDRESS, "20001"] in node_arguments(_PORTS).values()
 
 
 @pytest.fixture
