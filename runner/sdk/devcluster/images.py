@@ -15,11 +15,10 @@ import shlex
 import subprocess
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any, TextIO
 
 from runner.values.errors import ClusterError, ConfigError
 
@@ -53,15 +52,6 @@ TOOLS = (
 """In the order of preference, as in the Makefile of a project."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """An archive or OCI layout: the names of its files, its parsed index files, and all files in their order."""
-
-    files: frozenset[str]
-    indexes: Mapping[str, Any]
-    read: Callable[[], Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]]
-
-
 def archive(source: str, tag: str | None, folder: Path, environ: Mapping[str, str], progress: TextIO) -> Path:
     """Write the images of `source` into an archive in `folder`, and return its path.
 
@@ -77,12 +67,15 @@ def archive(source: str, tag: str | None, folder: Path, environ: Mapping[str, st
         name = name or full_name(source)
     target = folder / "images.tar"
     try:
-        with _open(path) as content:
-            _write(content, _named(content.indexes, name, source), target)
+        archived = _packed(path, folder / "layout.tar") if path.is_dir() else path
+        with _opened(archived) as content:
+            indexes = _indexes(content, path if path.is_dir() else Path())
+            _check(content.getnames(), indexes, path)
+            _write(content, _named(indexes, name, source), target)
     except (OSError, tarfile.TarError, zlib.error, EOFError) as error:
         raise ConfigError(f"cannot read the image {source}: {error}") from error
-    if path != source_path:
-        path.unlink()
+    if archived != source_path:
+        archived.unlink()
     return target
 
 
@@ -171,50 +164,27 @@ def _missing_tool(problem: str) -> ClusterError:
     )
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[_Content]:
-    """Open an archive or an OCI layout, and check that it contains all files of its index."""
-    if path.is_dir():
-        content = _of_layout(path)
-        _check(content, path)
-        yield content
-        return
+def _packed(layout: Path, target: Path) -> Path:
+    """Write an archive of an OCI layout, and return its path."""
+    with tarfile.open(target, "w", dereference=True) as packed:
+        for name in (LAYOUT, INDEX, "blobs"):
+            if (layout / name).exists():
+                packed.add(layout / name, name)
+    return target
+
+
+def _opened(path: Path) -> tarfile.TarFile:
     try:
-        opened = tarfile.open(path)  # noqa: SIM115 - closed below; only this call means "no archive"
+        return tarfile.open(path)
     except tarfile.ReadError as error:
         raise ConfigError(f"{path} is not a tar archive: create one with `docker save` or `buildah push`") from error
-    with opened:
-        content = _of_tar(opened)
-        _check(content, path)
-        yield content
 
 
-def _of_layout(folder: Path) -> _Content:
-    def read() -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-        for name in files:
-            info = tarfile.TarInfo(name)
-            info.size = (folder / name).stat().st_size
-            with (folder / name).open("rb") as file:
-                yield info, file
-
-    blobs = sorted(path for path in (folder / "blobs").rglob("*") if path.is_file())
-    files = [LAYOUT, INDEX, *(str(path.relative_to(folder)) for path in blobs)]
-    index = folder / INDEX
-    indexes = {INDEX: _parsed(index.read_bytes(), index)} if index.exists() else {}
-    return _Content(frozenset(files), indexes, read)
-
-
-def _of_tar(opened: tarfile.TarFile) -> _Content:
-    def read() -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
-        for member in opened:
-            yield member, opened.extractfile(member) if member.isreg() else None
-
-    members = {member.name: member for member in opened}
-    indexes = {}
-    for name in (MANIFEST, INDEX):
-        if name in members and (file := opened.extractfile(members[name])) is not None:
-            indexes[name] = _parsed(file.read(), name)
-    return _Content(frozenset(members), indexes, read)
+def _indexes(content: tarfile.TarFile, folder: Path) -> dict[str, Any]:
+    """Return the parsed index files of an archive. Messages name them in `folder`."""
+    members = {member.name: member for member in content}
+    files = {name: content.extractfile(members[name]) for name in (MANIFEST, INDEX) if name in members}
+    return {name: _parsed(file.read(), folder / name) for name, file in files.items() if file is not None}
 
 
 def _parsed(text: bytes, where: object) -> Any:
@@ -224,11 +194,12 @@ def _parsed(text: bytes, where: object) -> Any:
         raise ConfigError(f"{where} of the image is not valid JSON: {error}") from error
 
 
-def _check(content: _Content, path: Path) -> None:
+def _check(files: Iterable[str], indexes: Mapping[str, Any], path: Path) -> None:
+    """Raise ConfigError if an archive lacks a file of its indexes, or has no image."""
     try:
         needed = [
-            *(name for image in content.indexes.get(MANIFEST, ()) for name in (image["Config"], *image["Layers"])),
-            *(f"blobs/{manifest['digest'].replace(':', '/')}" for manifest in _manifests(content.indexes)),
+            *(name for image in indexes.get(MANIFEST, ()) for name in (image["Config"], *image["Layers"])),
+            *(f"blobs/{manifest['digest'].replace(':', '/')}" for manifest in _manifests(indexes)),
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is not an image archive: {MANIFEST} or {INDEX} lacks {error}") from error
@@ -236,7 +207,8 @@ def _check(content: _Content, path: Path) -> None:
         raise ConfigError(
             f"{path} contains no image: it has neither images in {MANIFEST} (docker) nor in {INDEX} (OCI)"
         )
-    missing = [name for name in needed if name not in content.files]
+    present = frozenset(files)
+    missing = [name for name in needed if name not in present]
     if missing:
         raise ConfigError(f"{path} is incomplete: {missing[0]} is missing; create it again")
 
@@ -283,13 +255,13 @@ def _tag_of(annotations: Mapping[str, str]) -> str | None:
     return full_name(name) if re.search("[:/]", name) else None
 
 
-def _write(content: _Content, indexes: Mapping[str, Any], target: Path) -> None:
+def _write(content: tarfile.TarFile, indexes: Mapping[str, Any], target: Path) -> None:
     """Copy an archive uncompressed, with other index files."""
     with tarfile.open(target, "w") as archived:
-        for info, file in content.read():
-            if info.name in indexes:
-                text = json.dumps(indexes[info.name]).encode()
-                info.size = len(text)
-                archived.addfile(info, io.BytesIO(text))
+        for member in content:
+            if member.name in indexes:
+                text = json.dumps(indexes[member.name]).encode()
+                member.size = len(text)
+                archived.addfile(member, io.BytesIO(text))
             else:
-                archived.addfile(info, file)
+                archived.addfile(member, content.extractfile(member) if member.isreg() else None)
