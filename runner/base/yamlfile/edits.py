@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from runner.base.yamlfile import nodes
 from runner.values.errors import ConfigError
 
 _INDENT = 2
@@ -57,12 +58,11 @@ def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first") from None
     before = yaml.safe_load(text)
-    depth = 0
-    while depth < len(path) and _find(root, path[: depth + 1])[1] is not None:
-        depth += 1
+    missing = (depth for depth in range(len(path)) if nodes.at(root, *path[: depth + 1]) is None)
+    depth = next(missing, len(path))
     if depth == len(path):
         return text
-    node = _find(root, path[:depth])[1] if depth else root
+    node = nodes.at(root, *path[:depth])
     for name in reversed(path[depth + 1 :]):
         value = {name: value}
     piece = dump({path[depth]: value})
@@ -133,16 +133,10 @@ def _after(text: str, lines: int, piece: str) -> str:
 
 def _find(root: yaml.Node | None, path: tuple[str, ...]) -> tuple[yaml.Node | None, yaml.Node | None]:
     """Return key node (None for the document) and value node at a path; None for both if it does not exist."""
-    key: yaml.Node | None = None
-    node = root
-    for name in path:
-        if not isinstance(node, yaml.MappingNode):
-            return None, None
-        pairs = [pair for pair in node.value if pair[0].value == name]
-        if not pairs:
-            return None, None
-        key, node = pairs[0]
-    return key, (None if node is root and key is None and node is not None and _is_nothing(node) else node)
+    if not path:
+        return None, None if root is not None and _is_nothing(root) else root
+    pairs = nodes.pairs(nodes.at(root, *path[:-1]))
+    return next((pair for pair in pairs if pair[0].value == path[-1]), (None, None))
 
 
 def _is_nothing(node: yaml.Node) -> bool:
