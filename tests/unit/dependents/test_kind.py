@@ -36,10 +36,10 @@ class Server:
         self.error: Exception | None = None
         self.takes = 0.005
 
-    def write(self, name: str, ready: int) -> Object:
+    def write(self, name: str, ready: int, namespace: str = "ns") -> Object:
         before = self.objects.get(name, {"metadata": {"resourceVersion": "0"}})
         version = str(int(before["metadata"]["resourceVersion"]) + 1)
-        meta = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": version, "generation": 1}
+        meta = {"namespace": namespace, "name": name, "uid": name, "resourceVersion": version, "generation": 1}
         status = {"phase": str(ready)}
         self.objects[name] = {"apiVersion": "apps/v1", "kind": "Thing", "metadata": meta, "status": status}
         return self.objects[name]
@@ -65,8 +65,8 @@ class Watched:
     def _notify(self, notification: Notification) -> None:
         self.notified.append((asyncio.get_running_loop().time(), notification))
 
-    def event(self, name: str, ready: int) -> None:
-        obj = self.server.write(name, ready)
+    def event(self, name: str, ready: int, namespace: str = "ns") -> None:
+        obj = self.server.write(name, ready, namespace)
         for notification in self.kind._take("", Applied({**obj, "status": None}), (OWNER,)):
             self._notify(notification)
 
@@ -135,6 +135,10 @@ async def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_u
         watched.event("web", 1000)
         await asyncio.sleep(1)
         assert [each.what for _, each in watched.notified] == ["changed: status"] * 2
-    log = capsys.readouterr().out
-    assert log.count("Cannot read dependents") == 1
-    assert "verb get on deployments.apps" in log
+        log = capsys.readouterr().out
+        assert log.count("Cannot read dependents") == 1
+        assert "verb get on deployments.apps" in log
+        watched.server.error = ForbiddenError("GET deployments", status=403)
+        watched.event("elsewhere", 0, "other")
+        await asyncio.sleep(61)
+        assert capsys.readouterr().out.count("Cannot read dependents") == 1

@@ -126,6 +126,20 @@ async def test_a_search_that_the_end_of_the_watch_interrupts_is_repeated(api: Ap
 
 
 @pytest.mark.lengthy
+async def test_a_refused_read_is_logged_once_for_each_namespace(
+    api: Api, informer: Informer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [f"{DISCOVERY}/namespaces/{namespace}/widgets/left" for namespace in ("ns", "other")]
+    for path in paths:
+        api.on(path, api.refuse(403, "Forbidden"))
+    left = left_object(api)
+    respond_to_searches(api, api.page(4, left, {**left, "metadata": {**left["metadata"], "namespace": "other"}}))
+    async with following(informer):
+        await until(lambda: all(len(api.of(path)) > 1 for path in paths))
+    assert capsys.readouterr().out.count("Cannot read objects outside the selection") == 2
+
+
+@pytest.mark.lengthy
 async def test_a_search_whose_list_expires_starts_over_after_a_pause(api: Api, informer: Informer) -> None:
     respond_to_searches(api, api.page(4, cont="more"), api.refuse(410, "Expired"), api.page(4, left_object(api)))
     began = asyncio.get_running_loop().time()

@@ -7,6 +7,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from runner.engines.warm import tested
+from runner.engines.warm.engine import WarmChoice
+from runner.values.errors import ConfigError
 from tests.kit.places import ROOT
 
 
@@ -20,6 +22,21 @@ def test_an_untested_version_is_named_with_the_tested_ones(version: str) -> None
     found = tested.problem_of(version)
 
     assert found == f"ansible-core {version} is installed; install one of 2.18, 2.20, 2.21 and 2.22, which are tested"
+
+
+def test_a_slow_engine_is_logged_once_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tested, "problem", lambda: "ansible-core 2.23.0 is installed")
+    choice = WarmChoice("auto")
+    assert not choice.is_warm("exec")
+    assert capsys.readouterr().out == ""
+    assert [choice.is_warm(None), choice.is_warm("auto")] == [False, False]
+    log = capsys.readouterr().out
+    assert log.count("Slow engine") == 1
+    assert "ansible-core 2.23.0 is installed" in log
+    with pytest.raises(ConfigError, match="engine of Thing: the warm engine cannot be used: ansible-core"):
+        choice.check("warm", "engine of Thing")
 
 
 def test_the_package_requires_a_version_that_the_warm_engine_runs() -> None:

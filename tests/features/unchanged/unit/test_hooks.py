@@ -65,7 +65,7 @@ class Cluster:
         return orjson.dumps(self.objects[path])
 
     async def patch(self, resource: ApiResource, key: ObjectKey, body: Any, **_: Any) -> None:
-        assert (resource, key) == (RESOURCE, ObjectKey("ns", "one"))
+        assert (resource, key.name) == (RESOURCE, "one")
         if self.forbidden:
             raise ForbiddenError("no", status=403)
         self.requests += 1
@@ -184,6 +184,16 @@ async def test_without_the_right_to_patch_nothing_is_skipped_and_nothing_fails(c
     cluster.forbidden = True
     await cluster.runs()
     assert await cluster.why()
+
+
+async def test_a_missing_right_is_logged_once_for_each_namespace(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.forbidden, skipping = True, cluster.skipping
+    for namespace in ("ns", "other", "ns"):
+        metadata = {"name": "one", "namespace": namespace, "uid": "u", "annotations": {LAST_RUN: "{}"}}
+        await skipping.failed(RESOURCE, {"metadata": metadata})
+    assert capsys.readouterr().out.count("Cannot record runs") == 2
 
 
 async def test_checking_an_object_whose_run_read_only_dependents_needs_no_request(cluster: Cluster) -> None:

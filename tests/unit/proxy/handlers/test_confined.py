@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import orjson
 import pytest
 
 from runner.core.proxy.handlers.confined import Confined
-from tests.unit.proxy.stage import Stage, Staged
+from runner.values.objects import ObjectKey
+from tests.unit.proxy.stage import OWNER, Stage, Staged
 
 
 @pytest.fixture
@@ -75,6 +77,17 @@ async def test_a_confined_run_uses_nothing_outside_of_its_namespace(stage: Stage
 )
 async def test_a_confined_run_uses_its_namespace_and_discovery(stage: Stage, start: str) -> None:
     assert await _status(stage, start) == 200
+
+
+async def test_a_refusal_is_logged_once_for_each_namespace_verb_and_resource(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for namespace in ("ns", "ns", "other"):
+        owner = replace(OWNER, ref=replace(OWNER.ref, key=ObjectKey(namespace, "sample")))
+        stage.token = stage.identities.issue(stage.make_run(own_namespace_only=True, owner=owner))
+        for start in ("GET /api/v1/secrets", "GET /api/v1/nodes"):
+            assert (await stage.ask(start)).status == 403
+    assert capsys.readouterr().out.count("Refused a request of a run outside of its namespace") == 4
 
 
 async def test_the_refusal_names_the_field_and_other_runs_are_not_confined(stage: Stage) -> None:

@@ -468,6 +468,15 @@ async def test_a_write_is_reported_although_its_client_has_disconnected(stage: S
     await until(lambda: cluster.reports)
 
 
+async def test_a_warning_is_logged_once_for_each_namespace(stage: Stage) -> None:
+    with capture_logs() as logs:
+        for namespace in ("ns", "other", "ns"):
+            await send(stage, f"POST /api/v1/namespaces/{namespace}/configmaps", b"text", "Content-Type: text/plain")
+    warnings = [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert len(warnings) == 2
+    assert warnings[0].startswith("Cannot add the owner: the request is no JSON, YAML or protobuf")
+
+
 async def test_kinds_are_discovered_once_and_again_for_a_new_kind(stage: Stage, cluster: FakeCluster) -> None:
     for _ in range(3):
         await send(stage, f"POST {PATH}", config_map())
