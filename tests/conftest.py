@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     (https://github.com/pytest-dev/pytest-xdist/issues/1386).
     """
     for item in items:
-        is_unit = "unit" in item.path.relative_to(_TESTS).parts
+        is_unit = item.path.is_relative_to(_TESTS) and "unit" in item.path.relative_to(_TESTS).parts
         if is_unit and not any(map(item.get_closest_marker, ("lengthy", "full", "nightly"))):
             item.add_marker("quick")
     yield

@@ -34,7 +34,7 @@ def cluster(environ: dict[str, str]) -> Iterator[Cluster]:
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "runner.sdk.devcluster", *arguments]
+    return [sys.executable, "-m", "runner", "cluster", *arguments]
 
 
 def _folder(tmp_path: Path) -> Path:

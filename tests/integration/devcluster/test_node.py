@@ -288,7 +288,7 @@ def test_nothing_remains_after_kill_9(tmp_path: Path, archive: Path) -> None:
     before = _host()
 
     def command(*arguments: str) -> str:
-        program = [sys.executable, "-m", "runner.sdk.devcluster", *arguments]
+        program = [sys.executable, "-m", "runner", "cluster", *arguments]
         return subprocess.run(
             program, env=environ, capture_output=True, text=True, check=True, timeout=patience()
         ).stdout

@@ -69,7 +69,7 @@ def test_that_passes(namespace):
 def test_a_test_that_fails_during_an_outage_does_not_fail_the_tests_after_it(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(_OUTAGES)
     environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.integration.conftest", f"--rootdir={tmp_path}"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", f"--rootdir={tmp_path}"]
     done = subprocess.run([*command, tmp_path], env=environ, cwd=ROOT, text=True, capture_output=True, check=False)
     assert "2 failed, 1 passed" in done.stdout, done.stdout
 
