@@ -1,6 +1,6 @@
 """Lookups in the text of what a run executed. No event of Ansible contains the lookups of a task. Blocking I/O.
 
-Ansible executes lookups in check mode too, so that a plan cannot contain what they change. A lookup that ignores its
+Ansible executes lookups in check mode too, so that a trial cannot show what they change. A lookup that ignores its
 errors returns nothing if it fails, so that the objects that it names would seem unused.
 """
 

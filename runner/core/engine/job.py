@@ -123,7 +123,7 @@ class Job:
     resumed: UnrecordedRun | None = None
     """The run to continue, if the engine has returned one from `resume`; None: begin one."""
     keeps_worker: bool = False
-    """Whether the run keeps its worker while it waits for its place: a user approved this run only."""
+    """Whether the run keeps its worker while it waits for its place: its writes were decided before."""
     inventory: Inventory | None = None
     """Hosts beside localhost; None: there are none."""
     secrets: RunSecrets = field(default_factory=RunSecrets, repr=False, compare=False)

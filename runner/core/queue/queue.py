@@ -52,7 +52,7 @@ class _Delayed:
     due: float
 
     def shown(self, key: ObjectKey, now: float) -> QueueEntry:
-        """Return the entry of the status page."""
+        """Return the entry for pages and schedules."""
         return QueueEntry(key, "delayed", self.reason, (), max(self.due - now, 0.0))
 
 

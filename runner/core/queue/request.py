@@ -41,7 +41,7 @@ class ReconcileRequest:
 
 
 class QueueEntry(NamedTuple):
-    """A key of the queue, for the status page."""
+    """A key of the queue, for pages and schedules."""
 
     key: ObjectKey
     stage: Stage

@@ -227,7 +227,7 @@ class Attempt:
     overrides: AnnotationOverrides = NO_OVERRIDES
     """Settings of the object's annotations."""
     conditions: tuple[Condition, ...] = ()
-    """Conditions to write with the result of the run, or of the plan."""
+    """Conditions to write with the result of the run, or of its trial."""
     resumed: UnrecordedRun | None = None
     """The run to continue, which an earlier operator began; None: begin one."""
     bounds: Bounds | None = None

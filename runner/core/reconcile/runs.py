@@ -234,7 +234,7 @@ class Runs(Hooks):
     async def trial(
         self, attempt: Attempt, view: ObjectView, change: Callable[[Job], Job], sink: EventSink
     ) -> tuple[RunResult, Grant]:
-        """Run so that all writes are only planned. The run has no Events, no log and no kept folder.
+        """Run so that nothing is written. The run has no Events, no log and no kept folder.
 
         `change` receives the job of a run, and returns that of the trial.
         """

@@ -64,7 +64,7 @@ class StatusReport:
     generation: int | None = None
     """New `status.observedGeneration`; None: it stays."""
     fields: Mapping[str, StatusField] = field(default_factory=dict)
-    """New values of fields of features, such as `status.plan`, by name; an empty value removes the field."""
+    """New values of fields of features by name; an empty value removes the field."""
 
     def joined(self, other: StatusReport) -> StatusReport:
         """Return the report with the changes of another one, which has priority."""

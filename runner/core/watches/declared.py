@@ -244,7 +244,7 @@ REMOVED: dict[str, str] = {
     "vault": "mount the passwords of Ansible Vault in the operator's pod, and name the file in vault_password_file of "
     "the project's ansible.cfg or with --ansible-args='--vault-password-file FILE'",
 }
-"""Removed fields by path in lower case (`rollout.windows[].days`), and the advice what to do instead."""
+"""Removed fields by path in lower case (`selector.matchExpressions[].key`), and the advice what to do instead."""
 FIELDS: dict[str, tuple[Field, ...]] = dict(
     (
         _WATCH,
