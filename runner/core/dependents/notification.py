@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from runner.core.kube.object_state import ObjectState, difference
 from runner.core.queue import reasons
@@ -35,6 +34,8 @@ class Notification:
     is_progress: bool = False
     """True for a step of a rollout that is not complete."""
     reason: RunReason = reasons.DEPENDENT
+    version: str = ""
+    """The resourceVersion of the changed object, if there is no `state`; empty if the object was deleted."""
 
     @property
     def cause(self) -> Cause:
@@ -63,11 +64,8 @@ class RunWrite:
         return self.state is not None and not difference(self.state, seen, trigger=trigger)
 
 
-T = TypeVar("T")
-
-
-class Deferred(Generic[T]):
-    """Notifications of type `T`, by owner.
+class Deferred:
+    """Notifications by owner.
 
     A watch may deliver the event of a write before the run has the response, so that the writer is not known yet. While
     an owner runs, its notifications wait here. Each write or deletion that a run reports removes the ones that it
@@ -76,13 +74,13 @@ class Deferred(Generic[T]):
 
     def __init__(self) -> None:
         self._runs: Counter[ObjectRef] = Counter()
-        self._items: dict[ObjectRef, list[T]] = {}
+        self._items: dict[ObjectRef, list[Notification]] = {}
 
     def began(self, owner: ObjectRef) -> None:
         """Note the start of a run of this owner."""
         self._runs[owner] += 1
 
-    def ended(self, owner: ObjectRef) -> list[T]:
+    def ended(self, owner: ObjectRef) -> list[Notification]:
         """Note the end of a run; return the notifications that are due if it was the owner's only one."""
         self._runs[owner] -= 1
         if self._runs[owner] > 0:
@@ -90,15 +88,22 @@ class Deferred(Generic[T]):
         del self._runs[owner]
         return self._items.pop(owner, [])
 
-    def defer(self, owner: ObjectRef, item: T) -> bool:
-        """Keep a notification if its owner runs; return False if it is due now."""
+    def defer(self, item: Notification) -> bool:
+        """Keep a notification if its owner runs; return False if it is due now.
+
+        The statuses of an object during one run need one notification.
+        """
+        owner = item.target
         if not self._runs[owner]:
             del self._runs[owner]
             return False
+        if item.is_status:
+            earlier = self.discard(owner, lambda other: other.is_status and other.source == item.source)
+            item = replace(item, is_progress=item.is_progress and all(other.is_progress for other in earlier))
         self._items.setdefault(owner, []).append(item)
         return True
 
-    def discard(self, owner: ObjectRef, is_own: Callable[[T], bool]) -> list[T]:
+    def discard(self, owner: ObjectRef, is_own: Callable[[Notification], bool]) -> list[Notification]:
         """Remove and return the notifications that the owner's run has caused."""
         items = self._items.pop(owner, [])
         own = [item for item in items if is_own(item)]
@@ -107,15 +112,8 @@ class Deferred(Generic[T]):
         return own
 
 
-class DeferredNotifications(Deferred[Notification]):
+class DeferredNotifications(Deferred):
     """Notifications of dependents."""
-
-    def defer(self, owner: ObjectRef, item: Notification) -> bool:
-        """Keep a notification as `Deferred` does. The statuses of an object during one run need one notification."""
-        if item.is_status:
-            earlier = self.discard(owner, lambda other: other.is_status and other.source == item.source)
-            item = replace(item, is_progress=item.is_progress and all(other.is_progress for other in earlier))
-        return super().defer(owner, item)
 
     def wrote(self, source: ObjectRef, write: RunWrite, *, trigger: StatusTrigger) -> None:
         """Discard the notifications that a run's write to an object has caused."""

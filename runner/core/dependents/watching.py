@@ -434,7 +434,7 @@ class Dependents:
     def _on_change(self, notification: Notification) -> None:
         if notification.state is None:
             self._written.discard(notification.target, notification.source.uid)
-        if not self._deferred.defer(notification.target, notification):
+        if not self._deferred.defer(notification):
             self._notify(notification)
 
     def _notify(self, notification: Notification) -> None:

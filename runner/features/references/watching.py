@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.base import log
 from runner.base.monitoring.background import Background
@@ -48,23 +48,7 @@ _UNPROVEN = "existed before the watch started"
 _log = log.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceNotification:
-    """A change that an object has to be run for."""
-
-    target: ObjectRef
-    referenced: ObjectRef
-    what: str
-    uid: str
-    version: str
-    """The referenced object's resourceVersion; empty if it was deleted."""
-    is_status: bool = False
-    """True if only the status changed."""
-    is_progress: bool = False
-    """True for a step of a rollout that is not complete."""
-
-
-class DeferredReferences(Deferred[ReferenceNotification]):
+class DeferredReferences(Deferred):
     """Notifications of references, without those that the object's own runs have caused."""
 
     def __init__(self) -> None:
@@ -77,26 +61,16 @@ class DeferredReferences(Deferred[ReferenceNotification]):
         if len(self._written) > _MOST_WRITES:
             self._written.popitem(last=False)
 
-    def holds(self, notification: ReferenceNotification) -> bool:
-        """Return False if the notification is due now: its object does not run and did not cause it.
+    def defer(self, item: Notification) -> bool:
+        """Return False if a notification is due now: its object does not run and did not cause it."""
+        return super().defer(item) or self._is_own(item)
 
-        The statuses of a reference during one run need one notification.
-        """
-        if notification.is_status:
-            earlier = self.discard(
-                notification.target, lambda other: other.is_status and other.referenced == notification.referenced
-            )
-            is_progress = notification.is_progress and all(other.is_progress for other in earlier)
-            return self.defer(notification.target, replace(notification, is_progress=is_progress))
-        return self.defer(notification.target, notification) or self._is_own(notification)
-
-    def ended(self, owner: ObjectRef) -> list[ReferenceNotification]:
+    def ended(self, owner: ObjectRef) -> list[Notification]:
         """Note the end of a run; return the notifications that are due."""
         return [notification for notification in super().ended(owner) if not self._is_own(notification)]
 
-    def _is_own(self, notification: ReferenceNotification) -> bool:
-        written = (notification.target, notification.uid, notification.version)
-        return not notification.is_status and written in self._written
+    def _is_own(self, item: Notification) -> bool:
+        return not item.is_status and (item.target, item.source.uid, item.version) in self._written
 
 
 class References(AccessObserver):
@@ -288,38 +262,35 @@ class References(AccessObserver):
         if change.what:
             self._notify(target, referenced, change.what, last)
         elif change.has_status(trigger):
-            notification = ReferenceNotification(
-                target,
-                referenced,
-                "changed: status",
-                last.uid,
-                last.version,
-                is_status=True,
-                is_progress=change.is_progress(trigger),
-            )
-            if not self._deferred.holds(notification):
-                self._trigger(notification)
+            self._notify(target, referenced, "changed: status", last, is_progress=change.is_progress(trigger))
 
-    def _notify(self, target: ObjectRef, referenced: ObjectRef, what: str, last: ReferencedState) -> None:
-        notification = ReferenceNotification(target, referenced, what, last.uid, "" if what == GONE else last.version)
-        if not self._deferred.holds(notification):
+    def _notify(
+        self,
+        target: ObjectRef,
+        referenced: ObjectRef,
+        what: str,
+        last: ReferencedState,
+        *,
+        is_progress: bool | None = None,
+    ) -> None:
+        """Notify an object of a change. `is_progress` is None if more than the status changed."""
+        notification = Notification(
+            target,
+            replace(self._shown(referenced), uid=last.uid),
+            what,
+            None,
+            () if is_progress is None else ("status",),
+            is_status=is_progress is not None,
+            is_progress=bool(is_progress),
+            reason=REFERENCE,
+            version="" if what == GONE else last.version,
+        )
+        if not self._deferred.defer(notification):
             self._trigger(notification)
 
-    def _trigger(self, notification: ReferenceNotification) -> None:
-        target = notification.target
+    def _trigger(self, notification: Notification) -> None:
         if self._leads():
-            shown = self._shown(notification.referenced)
-            change = Notification(
-                target,
-                replace(shown, uid=notification.uid),
-                notification.what,
-                None,
-                ("status",) if notification.is_status else (),
-                is_status=notification.is_status,
-                is_progress=notification.is_progress,
-                reason=REFERENCE,
-            )
-            self._wake(change)
+            self._wake(notification)
 
     # Within.
 

@@ -30,7 +30,7 @@ def test_a_notification_is_deferred_until_the_last_of_several_runs_ends() -> Non
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     deferred.began(OWNER)
-    deferred.defer(OWNER, notification(state(1)))
+    deferred.defer(notification(state(1)))
     assert deferred.ended(OWNER) == []
     assert len(deferred.ended(OWNER)) == 1
 
@@ -39,7 +39,7 @@ def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
-        deferred.defer(OWNER, notification(now))
+        deferred.defer(notification(now))
     deferred.wrote(CHILD, write(2, generation=2), trigger="off")
     assert deferred.ended(OWNER) == [notification(state(1))]
 
@@ -47,7 +47,7 @@ def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
 def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, notification(state(1)))
+    deferred.defer(notification(state(1)))
     deferred.wrote(ObjectRef(KIND, ObjectKey("ns", "another")), write(1), trigger="off")
     deferred.wrote(ObjectRef(GVK("", "v1", "Service"), CHILD.key), write(1), trigger="off")
     assert len(deferred.ended(OWNER)) == 1
@@ -56,9 +56,9 @@ def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
 def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, notification(state(2, deletionTimestamp="t")))
+    deferred.defer(notification(state(2, deletionTimestamp="t")))
     assert not deferred.deleted(KIND, OWNER, "u1")
-    deferred.defer(OWNER, notification(None))
+    deferred.defer(notification(None))
     assert deferred.deleted(KIND, OWNER, "u1")
     assert deferred.ended(OWNER) == []
 
@@ -66,7 +66,7 @@ def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> Non
 def test_a_notification_of_a_deletion_by_another_client_remains() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, notification(None))
+    deferred.defer(notification(None))
     deferred.wrote(CHILD, write(1), trigger="off")
     assert not deferred.deleted(KIND, OWNER, "u2")
     assert len(deferred.ended(OWNER)) == 1

@@ -291,7 +291,7 @@ def test_the_statuses_of_a_dependent_during_a_run_are_one_notification_that_wait
         deferred = DeferredNotifications()
         deferred.began(OWNER)
         for each in (other, *told):
-            assert deferred.defer(OWNER, each)
+            assert deferred.defer(each)
         left = deferred.ended(OWNER)
         assert [(each.source, each.is_progress) for each in left] == [(other.source, False), (WEB, waits)]
 
@@ -299,6 +299,6 @@ def test_the_statuses_of_a_dependent_during_a_run_are_one_notification_that_wait
 def test_the_deletion_of_a_dependent_by_the_run_removes_its_status() -> None:
     deferred = DeferredNotifications()
     deferred.began(OWNER)
-    deferred.defer(OWNER, STATUS)
+    deferred.defer(STATUS)
     deferred.deleted(KIND, OWNER, "u")
     assert deferred.ended(OWNER) == []

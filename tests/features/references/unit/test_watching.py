@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from runner.core.dependents.notification import Notification
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.watch_events import Restarted, Synced
 from runner.core.watches.spec_paths import SpecPath
 from runner.features.references import state as reference_states
 from runner.features.references.by_label import LabelledReferences, LabelSelection
+from runner.features.references.feature import REFERENCE
 from runner.features.references.fields import WatchReference
 from runner.features.references.state import (
     ReferencedState,
@@ -20,7 +23,7 @@ from runner.features.references.state import (
     names,
     references_of,
 )
-from runner.features.references.watching import DeferredReferences, ReferenceNotification
+from runner.features.references.watching import DeferredReferences
 from runner.values.errors import ForbiddenError
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
@@ -168,32 +171,32 @@ class TestIndex:
 
 
 class TestRuns:
-    def notification(self, version: str, target: ObjectRef = ONE) -> ReferenceNotification:
-        return ReferenceNotification(target, PASSWORD, "changed", "u", version)
+    def notification(self, version: str, target: ObjectRef = ONE) -> Notification:
+        return Notification(target, replace(PASSWORD, uid="u"), "changed", None, reason=REFERENCE, version=version)
 
     def test_a_notification_is_not_deferred_unless_its_object_runs(self) -> None:
         runs = DeferredReferences()
         runs.began(TWO)
-        assert not runs.holds(self.notification("2"))
+        assert not runs.defer(self.notification("2"))
 
     def test_writes_of_a_run_cause_no_notification_of_it_whichever_of_event_and_write_is_first(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.wrote(ONE, "u", "2")
-        assert runs.holds(self.notification("2"))
-        assert runs.holds(self.notification("3"))
-        assert runs.holds(self.notification("4"))
+        assert runs.defer(self.notification("2"))
+        assert runs.defer(self.notification("3"))
+        assert runs.defer(self.notification("4"))
         runs.wrote(ONE, "u", "3")
         assert [notification.version for notification in runs.ended(ONE)] == ["4"]
         runs.wrote(ONE, "u", "5")
-        assert runs.holds(self.notification("5"))
-        assert not runs.holds(self.notification("5", TWO))
+        assert runs.defer(self.notification("5"))
+        assert not runs.defer(self.notification("5", TWO))
 
     def test_a_notification_is_deferred_until_the_last_of_several_runs_ends(self) -> None:
         runs = DeferredReferences()
         runs.began(ONE)
         runs.began(ONE)
-        assert runs.holds(self.notification("2"))
+        assert runs.defer(self.notification("2"))
         assert runs.ended(ONE) == []
         assert [notification.version for notification in runs.ended(ONE)] == ["2"]
 
