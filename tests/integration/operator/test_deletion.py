@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.deletion import FOLDERS, without
+from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,5 +58,5 @@ def test_an_operator_that_cannot_mask_secrets_does_not_start(project: Project, t
     project.role("thing", ROLE)
     copy = without(MASKING, tmp_path / "copy")
     operator = project.start(environment={"PYTHONPATH": str(copy)}, program=PROGRAM, ready=False)
-    assert operator.process.wait(60) == 2
+    assert operator.process.wait(patience()) == 2
     assert "this operator cannot mask the secret values of runs; install all of it" in operator.log
