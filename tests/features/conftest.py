@@ -1,4 +1,4 @@
-"""Stages of the proxy."""
+"""Stages of the proxy, for the unit tests of each feature that handles requests of runs."""
 
 from __future__ import annotations
 
