@@ -55,60 +55,53 @@ def config_map(**meta: Any) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", **meta}, "data": {"a": "b"}}
 
 
-def test_an_object_in_the_owners_namespace_gets_a_reference_of_four_fields() -> None:
-    owned = own(config_map(), CR, CONFIG_MAP, "shop")
-    assert owned.how is OwnerMark.REFERENCE
-    assert owned.obj == config_map(ownerReferences=[REFERENCE])
+REFERRED, ANNOTATED, NOT_OWNED = OwnerMark.REFERENCE, OwnerMark.ANNOTATION, OwnerMark.NONE
+OF_CORE = {"operator-sdk/primary-resource": "shop/settings", "operator-sdk/primary-resource-type": "ConfigMap"}
+OF_FLEET = {"ownerReferences": [CLUSTER_CR.reference()]}
+CONTROLLED = {"ownerReferences": [{**FOREIGN, "controller": True}]}
+OF_ANOTHER = {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource": "shop/another"}}
+OF_ANOTHER_KIND = {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource-type": "Other.example.com"}}
+OPTED_OUT = {"annotations": {INJECT_OWNER: "false"}}
+NOTED = {"annotations": {"mine": "stays"}}
+CREATIONS: dict[str, tuple[Object, Owner, ApiResource, str, OwnerMark, Object]] = {
+    "a reference of four fields": ({}, CR, CONFIG_MAP, "shop", REFERRED, {"ownerReferences": [REFERENCE]}),
+    "the namespace of the definition": (
+        *({"namespace": "shop"}, CR, CONFIG_MAP, "", REFERRED),
+        {"namespace": "shop", "ownerReferences": [REFERENCE]},
+    ),
+    "another namespace of the definition": (
+        *({"namespace": "other"}, CR, CONFIG_MAP, "", ANNOTATED),
+        {"namespace": "other", "annotations": ANNOTATIONS},
+    ),
+    "another namespace": (
+        *(NOTED, CR, CONFIG_MAP, "other", ANNOTATED),
+        {"annotations": {"mine": "stays", **ANNOTATIONS}},
+    ),
+    "a cluster-scoped owner": ({}, CLUSTER_CR, CONFIG_MAP, "x", REFERRED, OF_FLEET),
+    "a cluster-scoped owner and object": ({}, CLUSTER_CR, CLUSTER_ROLE, "", REFERRED, OF_FLEET),
+    "an owner of the core group": ({}, CORE_CR, CONFIG_MAP, "other", ANNOTATED, {"annotations": OF_CORE}),
+    "a second owner": (
+        *({"ownerReferences": [FOREIGN]}, CR, CONFIG_MAP, "shop", REFERRED),
+        {"ownerReferences": [FOREIGN, REFERENCE]},
+    ),
+    "an object with a controller": (CONTROLLED, CR, CONFIG_MAP, "shop", NOT_OWNED, CONTROLLED),
+    "an object of another owner": (OF_ANOTHER, CR, CONFIG_MAP, "shop", NOT_OWNED, OF_ANOTHER),
+    "an object of an owner of another kind": (OF_ANOTHER_KIND, CR, CONFIG_MAP, "shop", NOT_OWNED, OF_ANOTHER_KIND),
+    "an annotation that opts out": (OPTED_OUT, CR, CONFIG_MAP, "shop", NOT_OWNED, OPTED_OUT),
+}
 
 
-def test_the_namespace_may_be_only_in_the_definition() -> None:
-    assert own(config_map(namespace="shop"), CR, CONFIG_MAP, "").how is OwnerMark.REFERENCE
-    assert own(config_map(namespace="other"), CR, CONFIG_MAP, "").how is OwnerMark.ANNOTATION
-
-
-def test_an_object_in_another_namespace_gets_the_two_annotations() -> None:
-    owned = own(config_map(annotations={"mine": "stays"}), CR, CONFIG_MAP, "other")
-    assert owned.how is OwnerMark.ANNOTATION
-    assert owned.obj == config_map(annotations={"mine": "stays", **ANNOTATIONS})
-
-
-@pytest.mark.parametrize(("resource", "namespace"), [(CONFIG_MAP, "shop"), (CONFIG_MAP, "x"), (CLUSTER_ROLE, "")])
-def test_a_cluster_scoped_owner_owns_by_reference_everywhere(resource: ApiResource, namespace: str) -> None:
-    owned = own({"kind": resource.gvk.kind}, CLUSTER_CR, resource, namespace)
-    assert [reference["uid"] for reference in references_of(owned.obj)] == ["uid-fleet"]
-
-
-def test_an_owner_of_the_core_group_is_named_by_its_kind_alone() -> None:
-    owned = own(config_map(), CORE_CR, CONFIG_MAP, "other")
-    assert owned.obj["metadata"]["annotations"]["operator-sdk/primary-resource-type"] == "ConfigMap"
-
-
-@pytest.mark.parametrize("namespace", ["shop", "other"])
-def test_an_owner_is_never_there_twice(namespace: str) -> None:
-    once = own(config_map(), CR, CONFIG_MAP, namespace)
-    again = own(once.obj, CR, CONFIG_MAP, namespace)
-    assert again.obj is once.obj
-    assert again.how is once.how
-
-
-def test_a_second_owner_joins_one_that_does_not_control() -> None:
-    owned = own(config_map(ownerReferences=[FOREIGN]), CR, CONFIG_MAP, "shop")
-    assert references_of(owned.obj) == [FOREIGN, REFERENCE]
-
-
-@pytest.mark.parametrize(
-    "meta",
-    [
-        {"ownerReferences": [{**FOREIGN, "controller": True}]},
-        {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource": "shop/another"}},
-        {"annotations": {**ANNOTATIONS, "operator-sdk/primary-resource-type": "Other.example.com"}},
-    ],
-)
-def test_an_object_of_another_owner_is_not_changed(meta: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("meta", "owner", "resource", "namespace", "how", "after"), CREATIONS.values(), ids=CREATIONS)
+def test_a_created_object_gets_its_owner_once(
+    meta: Object, owner: Owner, resource: ApiResource, namespace: str, how: OwnerMark, after: Object
+) -> None:
     definition = config_map(**meta)
-    owned = own(definition, CR, CONFIG_MAP, "shop")
-    assert owned.obj is definition
-    assert owned.how is OwnerMark.NONE
+    owned = own(definition, owner, resource, namespace)
+    assert (owned.how, owned.obj) == (how, config_map(**after))
+    assert definition == config_map(**meta), "the definition is not written to"
+    again = own(owned.obj, owner, resource, namespace)
+    assert again.obj is owned.obj
+    assert again.how is how
 
 
 @pytest.mark.parametrize("namespace", ["shop", "other"])
@@ -155,13 +148,6 @@ def test_a_kind_that_is_called_a_list_is_an_object_like_others() -> None:
     allow_list = replace(CONFIG_MAP, gvk=GVK("net.example.com", "v1", "AllowList"))
     definition = {"kind": "AllowList", "items": [{"cidr": "10.0.0.0/8"}]}
     assert references_of(own(definition, CR, allow_list, "shop").obj) == [REFERENCE]
-
-
-def test_the_given_definition_is_not_written_to() -> None:
-    definition = config_map(annotations={"a": "b"})
-    own(definition, CR, CONFIG_MAP, "shop")
-    own(definition, CR, CONFIG_MAP, "other")
-    assert definition == config_map(annotations={"a": "b"})
 
 
 def test_an_update_that_names_owners_keeps_the_reference_of_the_proxy() -> None:
