@@ -268,6 +268,12 @@ class Answer:
         parsed = self.parsed()
         return parsed.object if parsed.is_complete else None
 
+    @property
+    def obj(self) -> Object:
+        """The object of `object`, if all of the content was read by `data`; empty if there is none."""
+        parsed = self.parsed() if self.media == content.JSON else Parsed(None)
+        return (parsed.object if parsed.is_complete else None) or {}
+
     async def objects(self, kind: str) -> list[Object]:
         """Return the objects of a kind in the content, which is still sent to the client; empty if there are none.
 

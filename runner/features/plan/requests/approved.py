@@ -16,7 +16,7 @@ from runner.core.proxy import content
 from runner.core.proxy.calls import Answer
 from runner.features.plan.approved import ApprovedPlan
 from runner.features.plan.requests import calls
-from runner.features.plan.requests.calls import Params, PlanCall, RefusedError, Reply
+from runner.features.plan.requests.calls import Params, PlanCall, RefusedError
 from runner.features.plan.requests.deletions import delete_options
 from runner.features.plan.requests.writes import PlanWrites
 from runner.features.plan.trial.overlay import PlannedChange
@@ -54,17 +54,17 @@ async def _attempt(planning: PlanWrites, plan: PlanCall, approval: ApprovedPlan)
         replies = [await _delete(plan, write) for write in writes]
         if any(map(_is_conflict, replies)):
             return None
-        return replies[0].answer if plan.info.verb == "delete" else answer
+        return replies[0] if plan.info.verb == "delete" else answer
     (write,) = writes
     reply = await _send(plan, write)
     if _is_conflict(reply) or await _has_failed_test(plan, write, reply):
         return None
     if reply.is_success and not plan.info.subresource:
         approval.sent(write, reply.obj)
-    return reply.answer
+    return reply
 
 
-async def _send(plan: PlanCall, write: PlannedChange) -> Reply:
+async def _send(plan: PlanCall, write: PlannedChange) -> Answer:
     """Send a creation, an update or a patch."""
     media, data = await plan.body()
     params = plan.without("dryRun")
@@ -75,7 +75,7 @@ async def _send(plan: PlanCall, write: PlannedChange) -> Reply:
     return await plan.write_for_real(plan.call.head.method, plan.path(), data, params, media)
 
 
-async def _delete(plan: PlanCall, write: PlannedChange) -> Reply:
+async def _delete(plan: PlanCall, write: PlannedChange) -> Answer:
     media, data = await plan.body()
     options = delete_options(plan, media, data)
     if options is None:
@@ -127,14 +127,14 @@ def _is_mixed(write: PlannedChange) -> bool:
     return metadata(write.before).get("resourceVersion") != metadata(write.after).get("resourceVersion")
 
 
-def _is_conflict(reply: Reply) -> bool:
+def _is_conflict(reply: Answer) -> bool:
     """Return whether another client changed the object after the dry run."""
-    return reply.answer.status == HTTPStatus.CONFLICT and reply.obj.get("reason") != "AlreadyExists"
+    return reply.status == HTTPStatus.CONFLICT and reply.obj.get("reason") != "AlreadyExists"
 
 
-async def _has_failed_test(plan: PlanCall, write: PlannedChange, reply: Reply) -> bool:
+async def _has_failed_test(plan: PlanCall, write: PlannedChange, reply: Answer) -> bool:
     """Return whether the test of the version failed in a JSON patch: its error does not name the test."""
-    if write.verb == "create" or reply.answer.status != HTTPStatus.UNPROCESSABLE_ENTITY:
+    if write.verb == "create" or reply.status != HTTPStatus.UNPROCESSABLE_ENTITY:
         return False
     current = await plan.get(plan.path(subresource=""))
     return current.is_success and metadata(current.obj).get("resourceVersion") != _version(write)

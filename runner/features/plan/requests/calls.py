@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
@@ -60,21 +60,6 @@ class StatusError(Exception):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.status)
         self.answer = answer
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete response of the API server."""
-
-    answer: Answer
-    data: bytes = field(repr=False)
-    obj: Object = field(repr=False)
-    """The object in it; empty if there is none."""
-
-    @property
-    def is_success(self) -> bool:
-        """False for a redirection or an error."""
-        return self.answer.is_success
 
 
 @dataclass(slots=True)
@@ -175,7 +160,7 @@ class PlanCall:
 
     async def write(
         self, method: str, path: str, body: Object | bytes | None, params: Params | None = None, media: bytes = JSON
-    ) -> Reply:
+    ) -> Answer:
         """Send a dry-run write. `params` default to those of the request.
 
         The API server ignores the query of a deletion with content, so both contain `dryRun`.
@@ -188,25 +173,23 @@ class PlanCall:
         data = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
         return await self._send(method, path, query, data, [(b"Content-Type", media)] if data else [])
 
-    async def write_for_real(self, method: str, path: str, data: bytes, params: Params, media: str) -> Reply:
+    async def write_for_real(self, method: str, path: str, data: bytes, params: Params, media: str) -> Answer:
         """Send a write that is not a dry run: one that a user approved."""
         return await self._send(method, path, params, data, [(b"Content-Type", media.encode())] if data else [])
 
-    async def get(self, path: str, params: Iterable[tuple[str, str]] = (), most: int = content.LARGEST_ANSWER) -> Reply:
+    async def get(
+        self, path: str, params: Iterable[tuple[str, str]] = (), most: int = content.LARGEST_ANSWER
+    ) -> Answer:
         """Send a GET request."""
         query = list(params)
         reply = await self._send("GET", path, query, b"", [], most)
-        if (
-            path.startswith(_OBJECTS)
-            and self._is_noted
-            and (reply.is_success or reply.answer.status == HTTPStatus.NOT_FOUND)
-        ):
+        if path.startswith(_OBJECTS) and self._is_noted and (reply.is_success or reply.status == HTTPStatus.NOT_FOUND):
             self._note(path, query, reply.obj if reply.is_success else {})
         return reply
 
     async def _send(
         self, method: str, path: str, params: Params, data: bytes, headers: Headers, most: int = content.LARGEST_ANSWER
-    ) -> Reply:
+    ) -> Answer:
         target = f"{path}?{urlencode(params)}" if params else path
         passed = [header for header in self.call.headers if _is_passed(header[0].lower())]
         sent: Headers = [*passed, (b"Accept", JSON), *headers]
@@ -263,7 +246,7 @@ class PlanCall:
         body = owners.renamed(data, _DECODED, place)
         reply = await self.write("POST", path_of(self.info, place, "", ""), body, [], content.PROTOBUF.encode())
         if not reply.is_success:
-            raise StatusError(reply.answer)
+            raise StatusError(reply)
         names = {name: value for name, value in metadata(obj).items() if name in {"name", "generateName"}}
         meta = {name: value for name, value in metadata(reply.obj).items() if name not in {*SET_FOR_NEW, "name"}}
         space = {"namespace": namespace} if namespace else {}
@@ -287,7 +270,7 @@ def segments_of(info: RequestInfo, namespace: str, name: str, subresource: str) 
     return segments
 
 
-async def _whole(answer: Answer, most: int) -> Reply:
+async def _whole(answer: Answer, most: int) -> Answer:
     """Read a response, and release its connection."""
     data = await answer.data(most)
     if data is None:
@@ -297,11 +280,10 @@ async def _whole(answer: Answer, most: int) -> Reply:
         )
     if len(data) > _LARGE:
         await asyncio.to_thread(answer.parsed)
-    obj = await answer.object()
     headers = [header for header in answer.headers if header[0].lower() not in _OF_CODING]
     answer.headers, answer.length = [*headers, (b"Content-Length", b"%d" % len(data))], len(data)
     answer.content = Whole(data)
-    return Reply(answer, data, obj or {})
+    return answer
 
 
 def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:

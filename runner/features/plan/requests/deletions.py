@@ -33,7 +33,7 @@ async def delete(write: PlanWrite) -> Answer:
         params = plan.without("dryRun") if options is None else []
         reply = await plan.write("DELETE", plan.path(), options, params)
         succeeded(reply)
-        answer = reply.answer
+        answer = reply
     if not _is_trial(plan, options):
         write.record(key, before, None, existed=existed)
     return answer
@@ -73,7 +73,7 @@ async def evict(write: PlanWrite) -> Answer:
     reply = await plan.write("POST", plan.path(), eviction)
     succeeded(reply)
     write.record(plan.key, before, None, existed=existed)
-    return reply.answer
+    return reply
 
 
 def _check_preconditions(plan: PlanCall, now: Object, preconditions: Object) -> None:

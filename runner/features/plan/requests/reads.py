@@ -16,7 +16,7 @@ import orjson
 from runner.core.proxy.calls import Answer
 from runner.core.proxy.http.messages import CHUNKED
 from runner.features.plan.requests import calls
-from runner.features.plan.requests.calls import LARGEST_LIST, PlanCall, RefusedError, Reply, StatusError
+from runner.features.plan.requests.calls import LARGEST_LIST, PlanCall, RefusedError, StatusError
 from runner.features.plan.trial.overlay import PlannedObject, PlannedState
 from runner.features.plan.trial.selection import Selector, SelectorError
 from runner.values.objects import Object, ObjectKey, key_of, metadata
@@ -168,9 +168,9 @@ def scale_of(obj: Object) -> Object:
     }
 
 
-def _items(reply: Reply) -> list[Object]:
+def _items(reply: Answer) -> list[Object]:
     if not reply.is_success:
-        raise StatusError(reply.answer)
+        raise StatusError(reply)
     items = reply.obj.get("items")
     if not isinstance(items, list) and reply.obj.get("kind", "").endswith("List"):
         return []

@@ -51,9 +51,9 @@ class ApiDocuments:
             return cached[1]
         path = f"apis/{info.group}/{info.version}" if info.group else f"api/{info.version}"
         reply = await plan.get(f"/openapi/v3/{path}", most=_LARGEST)
-        if not reply.is_success and reply.answer.status != HTTPStatus.NOT_FOUND:
-            raise RefusedError(f"cannot read its OpenAPI document: status {reply.answer.status}")
-        document = await asyncio.to_thread(_parse, reply.data if reply.is_success else b"{}")
+        if not reply.is_success and reply.status != HTTPStatus.NOT_FOUND:
+            raise RefusedError(f"cannot read its OpenAPI document: status {reply.status}")
+        document = await asyncio.to_thread(_parse, (await reply.data() or b"") if reply.is_success else b"{}")
         self._documents[place] = now, document
         self._documents.move_to_end(place)
         while len(self._documents) > _MOST:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.plan.requests.calls import PlanCall, Reply, StatusError
+from runner.core.proxy.calls import Answer
+from runner.features.plan.requests.calls import PlanCall, StatusError
 from runner.features.plan.trial import stored
 from runner.features.plan.trial.overlay import PlannedObject
 from runner.features.plan.trial.schemas import ApiDocument
@@ -58,17 +59,17 @@ async def read_before(plan: PlanCall) -> tuple[Object | None, bool]:
     reply = await plan.get(plan.path(subresource=""))
     if reply.is_success:
         return reply.obj, True
-    if reply.answer.status == HTTPStatus.NOT_FOUND:
+    if reply.status == HTTPStatus.NOT_FOUND:
         return None, False
-    why = reply.obj.get("message") or f"status {reply.answer.status}"
+    why = reply.obj.get("message") or f"status {reply.status}"
     plan.overlay.incomplete(f"cannot read {plan.info.qualified} {plan.key} before its change: {why}")
     return None, True
 
 
-def succeeded(reply: Reply) -> Object:
+def succeeded(reply: Answer) -> Object:
     """Return the object in a response. Raises StatusError if it is an error."""
     if not reply.is_success:
-        raise StatusError(reply.answer)
+        raise StatusError(reply)
     return reply.obj
 
 

@@ -19,7 +19,7 @@ from runner.core.proxy.calls import Answer
 from runner.core.proxy.handlers import owners
 from runner.core.proxy.handlers.served import ServedResources
 from runner.features.plan.requests import calls, deletions
-from runner.features.plan.requests.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, Reply, StatusError
+from runner.features.plan.requests.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import current, scale_of
 from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
@@ -64,7 +64,7 @@ class PlanWrites:
             raise RefusedError("the API server cannot dry-run it")
         if info.group in _REVIEW_GROUPS and info.verb == "create" and not info.name:
             media, data = await plan.body()
-            return (await plan.write("POST", plan.path(), data, media=media.encode())).answer
+            return await plan.write("POST", plan.path(), data, media=media.encode())
         try:
             resource = await self._served.find(info)
         except ApiError as error:
@@ -157,7 +157,7 @@ class PlanWrites:
             if "replicas" not in ((before or {}).get("spec") or {}):
                 plan.overlay.incomplete(f"cannot determine the field that scales {plan.info.qualified} {key}")
         write.record(key, before, after, existed=existed)
-        return calls.respond(obj, reply.answer.status)
+        return calls.respond(obj, reply.status)
 
     async def _change_planned(self, write: PlanWrite, planned: PlannedObject, media: str) -> Answer:
         """Compute a write on the planned object, and validate the result."""
@@ -240,7 +240,7 @@ class PlanWrites:
         body = {**body, "metadata": {**metadata(body), "resourceVersion": old.get("resourceVersion")}}
         reply = await _put(plan, plan.path(name=key.name, subresource=""), body)
         if not reply.is_success:
-            message = reply.obj.get("message") or f"status {reply.answer.status}"
+            message = reply.obj.get("message") or f"status {reply.status}"
             return write.kept(planned, desired), (
                 f"the API server cannot dry-run a creation while the old object exists; it rejects an update: {message}"
             )
@@ -259,10 +259,10 @@ def _version_of(obj: Object) -> object:
     return metadata(obj).get("resourceVersion")
 
 
-async def _put(plan: PlanCall, path: str, body: Object) -> Reply:
+async def _put(plan: PlanCall, path: str, body: Object) -> Answer:
     """Send a dry-run update. If the object changed meanwhile, update its current version."""
     reply = await plan.write("PUT", path, body, _params(plan))
-    if reply.answer.status != HTTPStatus.CONFLICT:
+    if reply.status != HTTPStatus.CONFLICT:
         return reply
     live = await plan.get(path)
     version = metadata(live.obj).get("resourceVersion")
@@ -273,12 +273,12 @@ async def _put(plan: PlanCall, path: str, body: Object) -> Reply:
     )
 
 
-def _denied(plan: PlanCall, reply: Reply) -> str:
+def _denied(plan: PlanCall, reply: Answer) -> str:
     """Return why a write is not validated, if only the validation needs the missing right. Raises StatusError."""
     message = str(reply.obj.get("message") or "")
-    missing = forbidden.read(message) if reply.answer.status == HTTPStatus.FORBIDDEN else None
+    missing = forbidden.read(message) if reply.status == HTTPStatus.FORBIDDEN else None
     if missing is None or missing.verb == plan.info.verb:
-        raise StatusError(reply.answer)
+        raise StatusError(reply)
     return f"the validation is forbidden: {message}"
 
 
