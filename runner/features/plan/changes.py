@@ -36,6 +36,9 @@ class ObjectChange:
     is_collected: bool = False
     """Whether Kubernetes deletes the object, because its owners are deleted."""
 
+    def __str__(self) -> str:
+        return f"{self.verb} {self.gvk.kind} {self.key}"
+
     def as_json(self) -> dict[str, Any]:
         """Return a JSON value with all fields of the object."""
         return {

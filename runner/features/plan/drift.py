@@ -198,4 +198,4 @@ def _result(planned: PlanRun) -> str:
 
 def _phrase(change: ObjectChange) -> str:
     paths = [changed.path for changed in change.fields if changed.path] if change.verb == "change" else []
-    return f"{change.verb} {change.gvk.kind} {change.key}" + (f": {', '.join(paths)}" if paths else "")
+    return str(change) + (f": {', '.join(paths)}" if paths else "")

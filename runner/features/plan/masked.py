@@ -51,7 +51,7 @@ def _of_secret(change: FieldChange) -> FieldChange:
         before, after = (_mask_values(value) for value in (change.before, change.after))
         return FieldChange("", before, after)
     if change.path.startswith(_VALUES):
-        before, after = (_values(value, MASKED) for value in (change.before, change.after))
+        before, after = (_all_masked(value) for value in (change.before, change.after))
         return FieldChange(change.path, before, CHANGED if before == after == MASKED else after)
     return change
 
@@ -59,13 +59,13 @@ def _of_secret(change: FieldChange) -> FieldChange:
 def _mask_values(secret: Value) -> Value:
     if not isinstance(secret, dict):
         return secret
-    return {name: _values(value, MASKED) if name in _VALUES else value for name, value in secret.items()}
+    return {name: _all_masked(value) if name in _VALUES else value for name, value in secret.items()}
 
 
-def _values(value: Value, mask: str) -> Value:
+def _all_masked(value: Value) -> Value:
     if isinstance(value, dict):
-        return {name: _values(item, mask) for name, item in value.items()}
-    return value if value is ABSENT else mask
+        return {name: _all_masked(item) for name, item in value.items()}
+    return value if value is ABSENT else MASKED
 
 
 def _value(value: Value, secrets: RunSecrets, budget: Budget) -> Value:

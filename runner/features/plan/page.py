@@ -16,6 +16,7 @@ from runner.core.reconcile.kind import Operator
 from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.features.plan import drift_status, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
+from runner.features.plan.decision import is_used
 from runner.features.plan.fields import ABSENT, Value
 from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
@@ -147,8 +148,7 @@ def _line(path: str, before: str | None = None, after: str | None = None) -> Nod
 def _approve_command(gvk: GVK, of_watch: RunMode, obj: Object, plan: Mapping[str, Any]) -> str:
     """Return the command that approves a plan; empty if it cannot be approved."""
     mode = strictest(of_watch, mode_of(mode_requested(obj)) or of_watch)
-    is_used = (plan.get("approval") or {}).get("hash") == plan["hash"]
-    if mode != "approve" or is_used or not plan.get("changes"):
+    if mode != "approve" or is_used(plan) or not plan.get("changes"):
         return ""
     key, kind = key_of(obj), ".".join(filter(None, (gvk.kind.lower(), gvk.version, gvk.group)))
     namespace = f" -n {key.namespace}" if key.namespace else ""

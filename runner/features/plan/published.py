@@ -202,7 +202,7 @@ def differences(before: Mapping[str, Any], after: PlanBasis) -> tuple[str, ...]:
     phrases += [f"an object that the plan read changed: {path}" for path in _differing(reads, after.reads)]
     old = {_name(entry): str(entry.get("digest")) for entry in before.get("changes") or () if isinstance(entry, dict)}
     nonce = str(before.get("nonce"))
-    new = {_title(change): digest for change, digest in zip(after.plan.changes, after.digests(nonce), strict=True)}
+    new = {str(change): digest for change, digest in zip(after.plan.changes, after.digests(nonce), strict=True)}
     if not before.get("moreChanges"):
         phrases += [f"{name} is planned now" for name in new if name not in old]
     phrases += [f"{name} is not planned any more" for name in old if name not in new]
@@ -221,10 +221,6 @@ def _differing(before: Mapping[str, Any], after: Mapping[str, str]) -> Iterator[
 def _name(entry: Mapping[str, Any]) -> str:
     key = ObjectKey(str(entry.get("namespace") or ""), str(entry.get("name")))
     return f"{entry.get('verb')} {entry.get('kind')} {key}"
-
-
-def _title(change: ObjectChange) -> str:
-    return f"{change.verb} {change.gvk.kind} {change.key}"
 
 
 def data(plan: ResourcePlan) -> dict[str, str]:

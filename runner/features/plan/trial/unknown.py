@@ -117,22 +117,19 @@ class UnknownValues:
 
 def chosen(gvk: GVK, key: ObjectKey, obj: Object) -> Iterator[tuple[Place, Scalar]]:
     """Yield the fields of an object whose values the API server can choose."""
-    kind, meta, spec = f"{gvk.kind}.{gvk.group}", metadata(obj), obj.get("spec")
+    kind, meta = f"{gvk.kind}.{gvk.group}", metadata(obj)
     if uid := meta.get("uid"):
         yield Place(kind, key, "metadata.uid"), uid
     if created := meta.get("creationTimestamp"):
         yield _TIME, created
     if meta.get("generateName") and meta.get("name"):
         yield Place(kind, key, "metadata.name"), meta["name"]
-    if not has_choices(gvk) or not isinstance(spec, dict):
-        return
-    for number, address in enumerate(_list(spec.get("clusterIPs")) or [spec.get("clusterIP")]):
-        if isinstance(address, str) and address not in {"", "None"}:
-            yield Place(kind, key, f"spec.clusterIPs[{number}]"), address
-    items = [port for port in _list(spec.get("ports")) if isinstance(port, dict)]
-    ports = [(_path_of(port), port.get("nodePort")) for port in items]
-    ports.append(("spec.healthCheckNodePort", spec.get("healthCheckNodePort")))
-    yield from ((Place(kind, key, path), port) for path, port in ports if isinstance(port, int) and port)
+    values: dict[str, Any] = {}
+    if has_choices(gvk):
+        _mapped(obj, values.__setitem__)
+    for path, value in values.items():
+        if isinstance(value, str | int) and value not in {"", "None", 0}:
+            yield Place(kind, key, path), value
 
 
 def scalars(value: object) -> Iterator[Scalar]:
@@ -188,7 +185,3 @@ def _spelled(number: int, value: Scalar) -> Scalar:
     if ":" in value:
         return _IP_6.format(number >> 16 & 0xFFFF, number & 0xFFFF)
     return _IP_4.format(18 + (number >> 16 & 1), number >> 8 & 0xFF, number & 0xFF)
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
