@@ -42,27 +42,6 @@ def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.Monk
     assert [line.split(" ")[0] for line in picture.splitlines()[:3]] == ["KIND", "example.com/v1,", "LATEST"]
 
 
-def test_a_small_terminal_shows_the_page_and_the_newest_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    monkeypatch.setenv("LINES", "16")
-    shown = Terminal()
-    screen = Screen(LiveView(), shown, ("For kubectl:", ". /env", "Press Ctrl-C to stop.", "Log: /tmp/dev.log"))
-    screen.take('{"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"}')
-    for number in range(20):
-        screen.take(LINE.replace("Thing", f"Thing{number}"))
-    picture = shown.getvalue().rpartition("\x1b[H\x1b[J")[2].splitlines()
-    assert picture[:6] == [
-        "For kubectl:",
-        ". /env",
-        "Press Ctrl-C to stop.",
-        "Log: /tmp/dev.log",
-        "Page: http://127.0.0.1:4321/",
-        "",
-    ]
-    assert picture[-2:] == ["LATEST", "  watching example.com/v1, Kind=Thing19"]
-    assert len(picture) == 15
-
-
 def test_an_error_of_the_operator_before_its_log_is_the_last_line() -> None:
     screen = Screen(LiveView(), io.StringIO())
     screen.take("error: watches.yaml: there is no such file\n")

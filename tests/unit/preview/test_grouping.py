@@ -90,11 +90,3 @@ REDIS = ObjectRef(GVK("cache.example.com", "v1", "Redis"), ObjectKey("shop", "y"
 )
 def test_resources_are_grouped_by_their_changes(plans: list[ResourcePlan], sizes: list[tuple[int, int, int]]) -> None:
     assert [(len(group.resources), len(group.changes), group.total) for group in groups(plans)] == sizes
-
-
-def test_changes_that_the_same_resources_share_are_one_group() -> None:
-    plans = [planned(name, change(name, IMAGE), change(f"{name}-more", IMAGE)) for name in ("x", "y")]
-    (group,) = groups(plans)
-    assert [each.key.name for each in group.changes] == ["<name>", "<name>-more"]
-    (group,) = groups(plans[:1])
-    assert [each.key.name for each in group.changes] == ["x", "x-more"], "a group of one resource has the real names"
