@@ -1,9 +1,8 @@
 """Watch of one kind of dependents. It passes events to the ledger and reads the objects that the ledger requests.
 
 Guarantees: one read of an object for any number of events, one object at a time, retried until it succeeds. A status is
-read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. The
-listener gets each event before the ledger does. Objects without a watched owner cost only the parsing
-of their metadata.
+read at most once in `STATUS_PERIOD`, after all other reads, and after each event that can have changed it. Objects
+without a watched owner cost only the parsing of their metadata.
 """
 
 from __future__ import annotations
@@ -36,10 +35,13 @@ _log = log.get(__name__)
 
 
 class KindListener(Protocol):
-    """Receives the events of a kind of dependents."""
+    """Reads the ledger of a kind of dependents after each event, before owners are notified."""
 
-    def received(self, scope: str, event: WatchEvent, owners: tuple[ObjectRef, ...]) -> None:
-        """Handle an event of the watch of a scope (a namespace, or `""` for all). `owners`: those of its object."""
+    def changed(self, key: ObjectKey) -> None:
+        """Handle an event of an object."""
+
+    def listed(self) -> None:
+        """Handle the end of a list: absent objects are gone."""
 
 
 class DependentKind:
@@ -49,22 +51,21 @@ class DependentKind:
         self,
         client: Client,
         resource: ApiResource,
-        targets: Callable[[Object], tuple[ObjectRef, ...]],
+        owners: Callable[[Object], tuple[ObjectRef, ...]],
         watched: tuple[Watcher, ...],
         ledger: Ledger,
         on_change: Callable[[Notification], None],
         settled: Callable[[DependentKind], None],
     ) -> None:
-        """`targets` returns the watched owners of an object. `on_change` receives notifications; `settled` is called
-        when all scopes were listed.
-        """  # noqa: D205 - one list
+        """`on_change` receives notifications; `settled` is called when all scopes were listed."""
+        self.owners = owners
+        """Returns the watched owners of an object."""
         self.resource = resource
         self.gvk = resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
         self._client = client
         self._watchers = watched
-        self._targets = targets
         self._listener: KindListener | None = None
         self._on_change = on_change
         self._settled = settled
@@ -87,8 +88,12 @@ class DependentKind:
         self._stopped = False
 
     def listen(self, listener: KindListener) -> None:
-        """Pass each event to a listener first."""
+        """Call a listener after each event."""
         self._listener = listener
+
+    def version(self, key: ObjectKey) -> tuple[str, str] | None:
+        """Return UID and resourceVersion of an object as last seen; None if it was not, or has no watched owner."""
+        return self.ledger.version(key)
 
     def unbroken_period(self, namespace: str) -> int | None:
         """Return the number of the current period without a gap of a namespace's watch; None if there is none."""
@@ -151,17 +156,21 @@ class DependentKind:
             self.task.cancel()
 
     def _received(self, scope: str, event: WatchEvent) -> None:
-        targets = self._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
+        notifications = self._take(scope, event)
         if self._listener is not None:
-            self._listener.received(scope, event, targets)
-        for notification in self._take(scope, event, targets):
+            match event:
+                case Applied(obj) | Deleted(obj):
+                    self._listener.changed(key_of(obj))
+                case Synced():
+                    self._listener.listed()
+        for notification in notifications:
             self._on_change(notification)
         if isinstance(event, Synced) and not self._is_listed:
             self._is_listed = all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
             if self._is_listed:
                 self._settled(self)
 
-    def _take(self, scope: str, event: WatchEvent, targets: tuple[ObjectRef, ...]) -> tuple[Notification, ...]:
+    def _take(self, scope: str, event: WatchEvent) -> tuple[Notification, ...]:
         match event:
             case Requested():
                 self.ledger.requested(scope)
@@ -172,9 +181,9 @@ class DependentKind:
             case Synced():
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
-                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, targets, whole=False))
+                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, self.owners(obj), whole=False))
             case Applied(obj):
-                key = key_of(obj)
+                key, targets = key_of(obj), self.owners(obj)
                 if not targets and not self.ledger.concerns(key):
                     return ()
                 return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))
@@ -255,7 +264,7 @@ class DependentKind:
         self._missing.discard(key)
         state = ObjectState.of(
             obj,
-            self._targets(obj),
+            self.owners(obj),
             whole=True,
             suspect=self.ledger.suspects(key),
             uses_generation=self.resource.uses_generation,

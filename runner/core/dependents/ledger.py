@@ -118,6 +118,12 @@ class Ledger:
         """Return True if the ledger has an entry or a deleted object with this key."""
         return key in self._entries or key in self._deleted_objects
 
+    def version(self, key: ObjectKey) -> tuple[str, str] | None:
+        """Return UID and resourceVersion of an object as last seen; None if it was not, or has no watched owner."""
+        entry = self._entries.get(key)
+        state = (entry.unread or entry.seen) if entry is not None else None
+        return (state.uid, state.version) if state is not None and state.targets and state.version else None
+
     def is_synced(self, scope: str) -> bool:
         """True if a list of `scope` was ever complete."""
         return self._relist.is_synced(scope)

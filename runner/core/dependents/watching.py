@@ -58,19 +58,10 @@ _log = log.get(__name__)
 
 
 class DependentsListener(Protocol):
-    """Receives the events of all kinds of dependents."""
+    """Follows all kinds of dependents."""
 
-    def follow(
-        self,
-        resource: ApiResource,
-        unbroken_period: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[ObjectRef, ...]],
-    ) -> KindListener:
-        """Return the listener of a kind that is watched from now on, in place of an earlier watch of it.
-
-        `unbroken_period` returns the number of the current period without a gap of a namespace's watch, or None if
-        there is none. `owners` returns the watched owners of an object.
-        """
+    def follow(self, kind: DependentKind) -> KindListener:
+        """Return the listener of a kind that is watched from now on, in place of an earlier watch of it."""
         ...
 
     def unfollow(self, resource: ApiResource) -> None:
@@ -129,7 +120,7 @@ class Dependents:
         self._listener: DependentsListener | None = None
 
     def listen(self, listener: DependentsListener) -> None:
-        """Pass the events of all kinds to a listener first. To be called before any kind is watched."""
+        """Let a listener follow all kinds. To be called before any kind is watched."""
         self._listener = listener
 
     def problems(self) -> list[str]:
@@ -425,10 +416,10 @@ class Dependents:
             WatchPolicy(),
         )
         ledger = Ledger(resource.gvk, self._trigger_of, uses_generation=resource.uses_generation)
-        targets = partial(self._targets, resource)
-        kind = DependentKind(self._client, resource, targets, watched, ledger, self._on_change, self._settled)
+        owners = partial(self._targets, resource)
+        kind = DependentKind(self._client, resource, owners, watched, ledger, self._on_change, self._settled)
         if self._listener is not None:
-            kind.listen(self._listener.follow(resource, kind.unbroken_period, targets))
+            kind.listen(self._listener.follow(kind))
         return kind
 
     def _on_change(self, notification: Notification) -> None:

@@ -1,8 +1,7 @@
 """Responses of the API server for owned objects, byte for byte, and the decision whether each is up to date. Pure.
 
 Flow: each call of the proxy is registered in `inflight` from its start to its end. The watch of a kind of dependents
-reports the latest version of each owned object to the kind's `CacheEntries`. `find` decides whether a cached response
-may be sent.
+has the latest version of each owned object. `find` decides whether a cached response may be sent.
 
 Promises: `find` returns a response only if
 
@@ -28,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion
+from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion, WatchedKind
 from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
 from runner.values.objects import Object, ObjectKey, ObjectRef
 
@@ -76,21 +75,11 @@ class ReadCache:
 
     # Kinds.
 
-    def follow(
-        self,
-        resource: ApiResource,
-        unbroken_period: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[ObjectRef, ...]],
-    ) -> CacheEntries:
-        """Cache objects of a kind from now on; drop the earlier entries of the kind.
-
-        `unbroken_period` returns the number of the current period without a gap of a namespace's watch, or None if
-        there is none. `owners` returns the watched owners of an object.
-        """
-        self.unfollow(resource)
-        entries = self._kinds[resource.gvk.group, resource.plural] = CacheEntries(
-            resource, unbroken_period, owners, self.consider, self.drop
-        )
+    def follow(self, kind: WatchedKind) -> CacheEntries:
+        """Cache objects of a kind from now on; drop the earlier entries of the kind."""
+        self.unfollow(kind.resource)
+        entries = CacheEntries(kind, self.consider, self.drop)
+        self._kinds[kind.resource.gvk.group, kind.resource.plural] = entries
         return entries
 
     def unfollow(self, resource: ApiResource) -> None:
@@ -176,7 +165,7 @@ class ReadCache:
     def consider(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Request a refetch if the entry is in use and stale."""
         entry = entries.kept.get(key)
-        if entry is None or entry.is_due or key not in entries.seen or not self._lacking(entries, key, entry):
+        if entry is None or entry.is_due or not entries.is_seen(key) or not self._lacking(entries, key, entry):
             return
         if entry.wait <= _LONGEST_WAIT:
             entry.is_due = True

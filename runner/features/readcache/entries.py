@@ -1,7 +1,7 @@
-"""Cache entries for the owned objects of one kind, and the latest version that the watch reported of each. Pure.
+"""Cache entries for the owned objects of one kind. Pure.
 
-Promises: objects that were not reported as owned have no entry. Versions are compared for equality only. Must not
-import: the client, the proxy.
+The watch of the kind has the latest version of each object. Versions are compared for equality only. Must not import:
+the client, the proxy.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from runner.core.kube.discovery import ApiResource
-from runner.core.kube.watch_events import Applied, Deleted, Relist, Restarted, Synced, WatchEvent
 from runner.features.readcache.inflight import CallScope
-from runner.values.objects import Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
+from runner.values.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
 
 FIRST_WAIT = 0.5
 """Seconds between a change and the refetch of the object."""
@@ -55,71 +54,52 @@ class CacheEntry:
     is_due: bool = False
 
 
+class WatchedKind(Protocol):
+    """Watch of a kind of dependents."""
+
+    resource: ApiResource
+
+    @property
+    def owners(self) -> Callable[[Object], tuple[ObjectRef, ...]]:
+        """Returns the watched owners of an object."""
+
+    def version(self, key: ObjectKey) -> tuple[str, str] | None:
+        """Return UID and resourceVersion of an object as last seen; None if it was not, or has no watched owner."""
+
+    def unbroken_period(self, namespace: str) -> int | None:
+        """Return the number of the current period without a gap of a namespace's watch; None if there is none."""
+
+
 class CacheEntries:
-    """The owned objects of one kind."""
+    """The owned objects of one kind. It listens to their watch."""
 
     def __init__(
         self,
-        resource: ApiResource,
-        unbroken_period: Callable[[str], int | None],
-        owners: Callable[[Object], tuple[ObjectRef, ...]],
+        kind: WatchedKind,
         moved: Callable[[CacheEntries, ObjectKey], None],
         ended: Callable[[CacheEntries, ObjectKey], None],
     ) -> None:
-        """`moved` is called if an object has a new version, `ended` if it was deleted or has no watched owner.
-
-        See `ReadCache.follow` for the other parameters.
-        """
-        self.resource = resource
-        self.owners_of = owners
-        self.seen: dict[ObjectKey, ObjectVersion] = {}
-        """Latest versions that the watch reported."""
+        """`moved` is called if an object has a new version, `ended` if it was deleted or has no watched owner."""
+        self.resource = kind.resource
+        self.owners_of = kind.owners
         self.kept: dict[ObjectKey, CacheEntry] = {}
+        self._kind = kind
         self._moved = moved
         self._ended = ended
-        self._unbroken_period = unbroken_period
         self._eras: dict[str, int] = {}
-        self._relist = Relist()
         self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
 
     # Called by the watch.
 
-    def listing(self, scope: str) -> None:
-        """Start a list of `scope` (a namespace, or `""` for all)."""
-        self._relist.begin(scope, (key for key in self.seen if scope in {"", key.namespace}))
-
-    def listed(self, scope: str) -> None:
-        """Complete the list of a scope."""
-        for key in self._relist.end(scope):
-            self.gone(key)
-
-    def received(self, scope: str, event: WatchEvent, owners: tuple[ObjectRef, ...]) -> None:
-        """Note an event of the watch of a scope (a namespace, or `""` for all)."""
-        match event:
-            case Restarted():
-                self.listing(scope)
-            case Synced():
-                self.listed(scope)
-            case Applied(obj) if owners:
-                self.applied(key_of(obj), ObjectVersion.of(obj))
-            case Applied(obj) | Deleted(obj):
-                self.gone(key_of(obj))
-
-    def applied(self, key: ObjectKey, version: ObjectVersion | None) -> None:
-        """Note the version of an owned object."""
-        if version is None:
-            self.gone(key)
-            return
-        self.seen[key] = version
+    def changed(self, key: ObjectKey) -> None:
+        """Handle an event of an object."""
         self._unseen.pop(key, None)
-        self._relist.saw(key)
-        self._moved(self, key)
+        (self._moved if self.is_seen(key) else self._ended)(self, key)
 
-    def gone(self, key: ObjectKey) -> None:
-        """Note that an object was deleted or has no watched owner."""
-        self.seen.pop(key, None)
-        self._unseen.pop(key, None)
-        self._ended(self, key)
+    def listed(self) -> None:
+        """Handle the end of a list: absent objects are gone, unless their event is still expected."""
+        for key in [key for key in self.kept if key not in self._unseen and not self.is_seen(key)]:
+            self._ended(self, key)
 
     # Cached responses.
 
@@ -127,9 +107,13 @@ class CacheEntries:
         """Return the scope of calls for an object."""
         return CallScope(self.resource.gvk.group, self.resource.plural, key.namespace, key.name)
 
+    def is_seen(self, key: ObjectKey) -> bool:
+        """Return True if the watch shows that the object exists and has a watched owner."""
+        return self._kind.version(key) is not None
+
     def mark(self, namespace: str) -> WatchMark | None:
         """Return the mark of the current period of the watch; None if the watch is not open."""
-        unbroken_period = self._unbroken_period(namespace)
+        unbroken_period = self._kind.unbroken_period(namespace)
         return (
             None
             if unbroken_period is None
@@ -146,14 +130,14 @@ class CacheEntries:
         """Return True if an entry is up to date."""
         return (
             entry.version is not None
-            and entry.version == self.seen.get(key)
+            and entry.version == self._kind.version(key)
             and entry.mark == self.mark(key.namespace)
             and entry.mark is not None
         )
 
     def expect(self, key: ObjectKey) -> ObjectKey | None:
         """Expect a watch event of an object. Return another object whose event is no longer expected, if any."""
-        if key in self.seen:
+        if self.is_seen(key):
             return None
         self._unseen[key] = None
         return self._unseen.popitem(last=False)[0] if len(self._unseen) > _MOST_UNSEEN else None

@@ -84,7 +84,7 @@ class Reads:
             return await self._show(call, proceed)
         entries = self._entries(call)
         if not _is_plain(call):
-            if entries is not None and _place(info).key in entries.seen:
+            if entries is not None and entries.is_seen(_place(info).key):
                 self._note(call, MISS)
             return await self._show(call, proceed)
         body = self._bodies.find(info.path) if entries is not None and not call.run.run.is_bound else None
@@ -116,7 +116,7 @@ class Reads:
         entries = self._entries(call)
         if response is None:
             self._bodies.passed(attempt)
-            is_owned = entries is not None and attempt.place.key in entries.seen
+            is_owned = entries is not None and entries.is_seen(attempt.place.key)
         else:
             is_owned = self._bodies.showed(attempt, response, wanted=entries is not None)
         if is_owned and entries is not None:

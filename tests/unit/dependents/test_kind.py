@@ -67,7 +67,7 @@ class Watched:
 
     def event(self, name: str, ready: int, namespace: str = "ns") -> None:
         obj = self.server.write(name, ready, namespace)
-        for notification in self.kind._take("", Applied({**obj, "status": None}), (OWNER,)):
+        for notification in self.kind._take("", Applied({**obj, "status": None})):
             self._notify(notification)
 
     async def __aenter__(self) -> Self:

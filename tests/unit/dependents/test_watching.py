@@ -100,11 +100,7 @@ class Harness:
     def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
-        targets = kind._targets(event.obj) if isinstance(event, Applied | Deleted) else ()
-        if kind._listener is not None:
-            kind._listener.received(scope, event, targets)
-        for notification in kind._take(scope, event, targets):
-            self.dependents._on_change(notification)
+        kind._received(scope, event)
 
 
 @pytest.fixture
@@ -477,21 +473,26 @@ async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_
     harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
     entries = cache.entries("apps", "deployments")
     assert entries is not None
-    key = ObjectKey("ns", "web")
+    key, kind = ObjectKey("ns", "web"), harness.dependents._kinds["apps", "Deployment"]
+
+    def seen() -> list[tuple[str, str]]:
+        versions = (kind.version(ObjectKey("ns", name)) for name in ("web", "theirs"))
+        return [version for version in versions if version is not None]
+
     harness.tell(Restarted(""))
     harness.tell(Applied(child(2)))
     harness.tell(Applied(child(3, name="theirs", ownerReferences=[])))
     harness.tell(Synced())
-    assert entries.seen == {key: ("uid-web", "2")}
+    assert (seen(), entries.is_seen(key)) == ([("uid-web", "2")], True)
     harness.tell(Restarted(""))
     harness.tell(Synced())
-    assert entries.seen == {}
+    assert (seen(), entries.is_seen(key)) == ([], False)
     harness.tell(Applied(child(4)))
     harness.tell(Applied(child(5, ownerReferences=[])))
-    assert entries.seen == {}
+    assert (seen(), entries.is_seen(key)) == ([], False)
     harness.tell(Applied(child(6)))
     harness.tell(Deleted(child(7)))
-    assert entries.seen == {}
+    assert (seen(), entries.is_seen(key)) == ([], False)
 
 
 def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:

@@ -24,6 +24,7 @@ from runner.features.unchanged.last_run import READ_SET, ReadSet
 from runner.values.objects import ObjectKey
 from runner.values.ownership import Owner
 from runner.values.slots import EMPTY
+from tests.features.readcache.unit.watched import Watched
 from tests.kit.wait import patience, until
 from tests.unit.proxy.stage import RecordedDependents, Staged
 
@@ -67,7 +68,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
     interested = Interested(CORE, {ObjectKey("ns", "a"): SECRET})
     bodies = ReadCache(MOST_BYTES, lambda *_: None)
     (resource,) = discovery.parse("", "v1", CORE).values()
-    bodies.follow(resource, lambda _: 1, lambda _: (stage.run.owner.ref,))
+    Watched(bodies, resource, lambda _: (stage.run.owner.ref,))
     reads = Reads(bodies, interested, lambda _: None)
     writes = Writes(ServedResources(interested, lambda: 0.0), interested, interested)
     read_set = ReadSet()

@@ -11,11 +11,12 @@ import pytest
 
 from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.bodies import LARGEST, ObjectResponse, ReadCache
-from runner.features.readcache.entries import CacheEntries, ObjectVersion
+from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.inflight import CallScope
 from runner.features.readcache.refetch import Refetcher
 from runner.values.errors import ApiUnavailableError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
+from tests.features.readcache.unit.watched import Watched
 
 pytestmark = pytest.mark.virtual_time
 
@@ -47,17 +48,14 @@ class Kept:
 
     most: int = 1 << 20
     requests: list[tuple[str, float]] = field(default_factory=list)
-    unbroken_period: int | None = 1
 
     def __post_init__(self) -> None:
         self.bodies = ReadCache(self.most, lambda _, key, wait: self.requests.append((key.name, wait)))
-        self.entries = self.follow()
-
-    def follow(self) -> CacheEntries:
-        return self.bodies.follow(WIDGETS, lambda _: self.unbroken_period, lambda obj: (OWNER,) if obj["owned"] else ())
+        self.watch = Watched(self.bodies, WIDGETS, lambda obj: (OWNER,) if obj["owned"] else ())
+        self.entries = self.watch.entries
 
     def seen(self, name: str, version: int = 1) -> None:
-        self.entries.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
+        self.watch.applied(key(name), ObjectVersion(f"uid-{name}", str(version)))
 
     def read(self, obj: Object, version: str = "v1", *, wanted: bool = True) -> None:
         """A run reads an object."""
@@ -109,15 +107,14 @@ def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(k
 @pytest.mark.parametrize(
     "end",
     [
-        lambda kept: kept.entries.gone(key("a")),
+        lambda kept: kept.watch.applied(key("a"), None),
         lambda kept: kept.bodies.forget(OWNER),
         lambda kept: kept.bodies.unfollow(WIDGETS),
-        lambda kept: kept.follow(),
+        lambda kept: kept.watch.follow(),
         lambda kept: kept.read(widget("a", 6, owned=False)),
-        lambda kept: (kept.entries.listing(""), kept.entries.listed("")),
-        lambda kept: kept.entries.applied(key("a"), None),
+        lambda kept: kept.watch.lists(),
     ],
-    ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list", "without version"],
+    ids=["object gone", "owner gone", "kind gone", "kind anew", "given up", "not in the list"],
 )
 def test_a_dropped_object_leaves_nothing(kept: Kept, end: Callable[[Kept], object]) -> None:
     kept.seen("a")
@@ -129,11 +126,13 @@ def test_a_dropped_object_leaves_nothing(kept: Kept, end: Callable[[Kept], objec
     assert not kept.entries.kept
 
 
-def test_a_list_of_one_namespace_does_not_affect_another(kept: Kept) -> None:
+def test_a_list_keeps_what_it_holds(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
-    kept.entries.listing("other")
-    kept.entries.listed("other")
+    kept.read(widget("b"))
+    kept.watch.lists(key("a"))
+    kept.seen("b")
+    assert kept.has("b"), "the list can be older than the read"
     assert kept.has("a")
 
 
@@ -185,11 +184,11 @@ def test_the_number_of_namespaces_with_unknown_objects_is_bounded(kept: Kept) ->
 def test_after_a_gap_nothing_holds_until_it_is_read_again(kept: Kept) -> None:
     kept.seen("a")
     kept.read(widget("a"))
-    kept.unbroken_period = None
+    kept.watch.unbroken = None
     assert not kept.has("a")
-    kept.unbroken_period = 1
+    kept.watch.unbroken = 1
     assert kept.has("a")
-    kept.unbroken_period = 2
+    kept.watch.unbroken = 2
     assert not kept.has("a")
     kept.read(widget("a"))
     assert kept.has("a")
@@ -199,9 +198,9 @@ def test_while_the_watch_is_broken_nothing_is_read_again_but_later_it_is(kept: K
     kept.seen("a", 1)
     kept.read(widget("a", 1))
     kept.seen("a", 2)
-    kept.unbroken_period = None
+    kept.watch.unbroken = None
     assert kept.bodies.due(kept.entries, key("a")) == ()
-    kept.unbroken_period = 2
+    kept.watch.unbroken = 2
     assert [name for name, _ in kept.requests] == ["a", "a"]
     assert kept.bodies.due(kept.entries, key("a")) == (path("a"),)
 
@@ -237,7 +236,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.rereads = Refetcher(self)
         self.bodies = ReadCache(1 << 20, self.rereads.schedule)
-        self.entries = self.bodies.follow(WIDGETS, lambda _: 1, lambda _: (OWNER,))
+        self.watch = Watched(self.bodies, WIDGETS, lambda _: (OWNER,))
 
     async def read(self, path: str) -> bytes:
         self.requests.append((asyncio.get_running_loop().time(), path))
@@ -247,7 +246,7 @@ class Reading:
 
     def delivered(self, version: int) -> None:
         self.version = version
-        self.entries.applied(KEY, ObjectVersion("u", str(version)))
+        self.watch.applied(KEY, ObjectVersion("u", str(version)))
 
     def read_by_run(self) -> None:
         data = content(self.version)
@@ -292,6 +291,6 @@ async def test_a_read_that_fails_is_tried_again_for_a_while_only(trouble: Except
 async def test_an_object_deleted_before_its_refetch_is_not_read() -> None:
     reading = Reading()
 
-    asyncio.get_running_loop().call_later(1.2, reading.entries.gone, KEY)
+    asyncio.get_running_loop().call_later(1.2, reading.watch.applied, KEY, None)
     await reading.run(1.0)
     assert reading.requests == []

@@ -20,6 +20,7 @@ from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.handler import Reads
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
+from tests.features.readcache.unit.watched import Watched
 from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, Stage
 
@@ -39,6 +40,7 @@ class Reading:
     """A proxy with `Reads`, one kind whose watch events the test sends, and an API server with given answers."""
 
     bodies: ReadCache
+    watch: Watched
     cached: bool = True
     results: Counter[str] = field(default_factory=Counter)
     stage: Stage = field(init=False)
@@ -47,9 +49,7 @@ class Reading:
         return self.cached and owner.ref.gvk.kind == "Memcached" and resource == WIDGETS
 
     def seen(self, version: int = 1, name: str = "a") -> None:
-        entries = self.bodies.entries("example.com", "widgets")
-        assert entries is not None
-        entries.applied(ObjectKey("ns", name), ObjectVersion("u", str(version)))
+        self.watch.applied(ObjectKey("ns", name), ObjectVersion("u", str(version)))
 
     def answers(self, obj: Object | bytes, start: str = "200 OK", *headers: str) -> None:
         body = obj if isinstance(obj, bytes) else orjson.dumps(obj)
@@ -78,12 +78,9 @@ class Reading:
 @pytest.fixture
 async def reading(staged: Callable[..., AbstractAsyncContextManager[Stage]]) -> AsyncIterator[Reading]:
     bodies = ReadCache(MOST_BYTES, lambda *_: None)
-    bodies.follow(
-        WIDGETS,
-        lambda _: 1,
-        lambda obj: (ObjectRef(GVK("g", "v", "K"), ObjectKey("ns", "x")),) if "uid" in obj["metadata"] else (),
-    )
-    reading = Reading(bodies)
+    owner = ObjectRef(GVK("g", "v", "K"), ObjectKey("ns", "x"))
+    watch = Watched(bodies, WIDGETS, lambda obj: (owner,) if "uid" in obj["metadata"] else ())
+    reading = Reading(bodies, watch)
     async with staged(Reads(bodies, reading, lambda result: reading.results.update([result]))) as stage:
         reading.stage = stage
         yield reading

@@ -22,12 +22,13 @@ from runner.core.proxy.calls import Answer, Call, Whole
 from runner.core.proxy.http.messages import RequestHead
 from runner.core.proxy.identity import RunIdentity, Session
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
-from runner.features.readcache.entries import CacheEntries, ObjectVersion
+from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.handler import Reads
 from runner.features.readcache.refetch import Refetcher
 from runner.values.errors import ApiUnavailableError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
+from tests.features.readcache.unit.watched import Watched
 from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
@@ -59,8 +60,7 @@ class Model:
     """The API server and its watch: linearizable, but for the watch."""
 
     rng: random.Random
-    entries: CacheEntries
-    unbroken_period: int | None = 1
+    told_to: Watched
     states: dict[str, list[State]] = field(default_factory=lambda: {name: [State(None, 0.0)] for name in NAMES})
     told: asyncio.Queue[tuple[float, str, ObjectVersion | None]] = field(default_factory=asyncio.Queue)
     revision: int = 0
@@ -84,12 +84,9 @@ class Model:
         """Tell the entries what happens, in order and late; while the watch is broken, nothing."""
         while True:
             due, name, version = await self.told.get()
-            while self.unbroken_period is None or due > self.now():
+            while self.told_to.unbroken is None or due > self.now():
                 await asyncio.sleep(max(due - self.now(), 0.001))
-            if version is None:
-                self.entries.gone(ObjectKey("ns", name))
-            else:
-                self.entries.applied(ObjectKey("ns", name), version)
+            self.told_to.applied(ObjectKey("ns", name), version)
 
     def obj(self, name: str) -> Object | None:
         version = self.states[name][-1].version
@@ -167,12 +164,8 @@ class History:
         self.bodies = ReadCache(MOST_BYTES, rereads.schedule)
         self.rereads = rereads
         owner = OWNER.ref
-        entries = self.bodies.follow(
-            CONFIG_MAPS,
-            lambda _: self.model.unbroken_period,
-            lambda obj: (owner,) if obj["metadata"].get("uid") else (),
-        )
-        self.model = Model(self.rng, entries)
+        watched = Watched(self.bodies, CONFIG_MAPS, lambda obj: (owner,) if obj["metadata"].get("uid") else ())
+        self.model = Model(self.rng, watched)
         self.results: Counter[str] = Counter()
         self.reads = Reads(self.bodies, self, lambda result: self.results.update([result]))
         run = RunIdentity("job", OWNER, True, True, "")  # noqa: FBT003 - in their order
@@ -294,9 +287,9 @@ class History:
             name = self.rng.choice(NAMES)
             self.model.write(name, exists=self.rng.random() < 0.8)
             if self.rng.random() < 0.1:
-                self.model.unbroken_period = None
+                self.model.told_to.unbroken = None
                 await asyncio.sleep(self.rng.uniform(0, 1))
-                self.model.unbroken_period = self.model.revision + 2
+                self.model.told_to.unbroken = self.model.revision + 2
 
     async def run(self) -> Counter[str]:
         for name in NAMES:
