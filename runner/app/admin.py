@@ -92,7 +92,7 @@ class AdminServers:
 
         handlers = metrics_access.unrestricted(meters.text)
         if settings.metrics_require_rbac:
-            reviews = AccessReviews(client, asyncio.get_running_loop().time)
+            reviews = AccessReviews(client.request, asyncio.get_running_loop().time)
             handlers = metrics_access.authorized(meters.text, reviews)
         context = None
         if settings.metrics_secure:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from runner.base.config.settings import Settings
 from runner.core.kube.rights import RequiredRights, Right, granting
@@ -26,14 +26,6 @@ _MOST = 1024
 _AT_ONCE = 16
 """Maximum number of concurrent calls."""
 _AUTHENTICATION, _AUTHORIZATION = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
-
-
-class ReviewClient(Protocol):
-    """Client methods that reviews use."""
-
-    async def request(self, method: str, path: str, *, body: object) -> Object:
-        """Send one request and return the object in the response."""
-        ...
 
 
 class AccessVerdict(Enum):
@@ -59,9 +51,9 @@ _Known: TypeAlias = OrderedDict[_Key, tuple[float, AccessReview]]
 class AccessReviews:
     """Cache of reviews. Errors are those of the client."""
 
-    def __init__(self, client: ReviewClient, clock: Callable[[], float]) -> None:
-        """`clock` counts seconds."""
-        self._client = client
+    def __init__(self, request: Callable[..., Awaitable[Object]], clock: Callable[[], float]) -> None:
+        """`request` is that of a client; `clock` counts seconds."""
+        self._request = request
         self._clock = clock
         self._allowed: _Known = OrderedDict()
         self._refused: _Known = OrderedDict()
@@ -108,7 +100,7 @@ class AccessReviews:
 
     async def _create(self, api_version: str, kind: str, spec: Object) -> Object:
         body = {"apiVersion": api_version, "kind": kind, "metadata": {}, "spec": spec}
-        answer = await self._client.request("POST", f"/apis/{api_version}/{kind.lower()}s", body=body)
+        answer = await self._request("POST", f"/apis/{api_version}/{kind.lower()}s", body=body)
         status: Object = answer.get("status") or {}
         return status
 

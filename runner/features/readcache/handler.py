@@ -16,7 +16,6 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Protocol
 
 from runner.base.meters import Meters
 from runner.core.kube.discovery import ApiResource
@@ -56,21 +55,18 @@ def counter(meters: Meters) -> Callable[[str], None]:
     return lambda result: by_result[result].inc()
 
 
-class WatchedKinds(Protocol):
-    """Kinds whose objects are watched."""
-
-    def follows(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return whether objects of this kind that runs of this owner create are watched, so that runs can get them."""
-        ...
-
-
 class Reads:
     """Handler that answers from the read cache."""
 
-    def __init__(self, bodies: ReadCache, watched: WatchedKinds, count: Callable[[str], None]) -> None:
-        """`count` is called with HIT or MISS for each GET of an owned object."""
+    def __init__(
+        self, bodies: ReadCache, follows: Callable[[Owner, ApiResource], bool], count: Callable[[str], None]
+    ) -> None:
+        """`follows` returns whether objects of a kind are watched that runs of an owner create.
+
+        `count` is called with HIT or MISS for each GET of an owned object.
+        """
         self._bodies = bodies
-        self._watched = watched
+        self._follows = follows
         self._count = count
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
@@ -191,7 +187,7 @@ class Reads:
         if not (run.inject and run.watch_dependents) or run.service_account:
             return None
         entries = self._bodies.entries(info.group, info.resource)
-        return entries if entries is not None and self._watched.follows(run.owner, entries.resource) else None
+        return entries if entries is not None and self._follows(run.owner, entries.resource) else None
 
     def _shown(self, info: RequestInfo) -> CallScope:
         """Return the objects that a response can contain."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Protocol
 from urllib.parse import quote
 
 import orjson
@@ -29,19 +29,12 @@ _SOON = 0.001
 _log = log.get(__name__)
 
 
-class RawReader(Protocol):
-    """Reads with the operator's own permissions."""
-
-    async def read(self, path: str) -> bytes:
-        """Return the JSON at a path, byte for byte. Raises NotFoundError."""
-        ...
-
-
 class Refetcher:
     """Queue of the reads that are due."""
 
-    def __init__(self, reader: RawReader) -> None:
-        self._reader = reader
+    def __init__(self, request: Callable[[str], Awaitable[bytes]]) -> None:
+        """`request` returns the JSON at a path, byte for byte. Raises NotFoundError and errors of the client."""
+        self._request = request
         self._due: list[tuple[float, int, CacheEntries, ObjectKey]] = []
         self._numbers = count()
         self._requested = asyncio.Event()
@@ -70,7 +63,7 @@ class Refetcher:
     async def _read(self, bodies: ReadCache, entries: CacheEntries, key: ObjectKey, path: str) -> None:
         attempt = bodies.begin(entries.place(key))
         try:
-            data = await self._reader.read(quote(path, safe="/:"))
+            data = await self._request(quote(path, safe="/:"))
             obj = decode.loads(data)
         except NotFoundError:
             bodies.passed(attempt)

@@ -23,12 +23,12 @@ class CachedReads(Part):
 
     async def open(self, operator: Operator) -> Mapping[str, str]:
         """Listen, and answer requests of runs."""
-        self._refetcher = refetcher = Refetcher(operator.client)
+        self._refetcher = refetcher = Refetcher(operator.client.read)
         self._cache = cache = ReadCache(MOST_BYTES, refetcher.schedule)
         operator.dependents.listen(cache)
         size = self._meters.gauge("ansible_operator_dependents_kept_bytes", "Size of the cache of dependents")
         size.set_function(lambda: cache.size)
-        self.proxy = ProxyParts(reads=(Reads(cache, operator.dependents, counter(self._meters)),))
+        self.proxy = ProxyParts(reads=(Reads(cache, operator.dependents.follows, counter(self._meters)),))
         return {}
 
     async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002

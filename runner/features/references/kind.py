@@ -12,6 +12,7 @@ objects. Must not import: proxy, reconcile, controller.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,38 +47,6 @@ class _Open:
     task: asyncio.Task[None]
 
 
-class _Unread:
-    """Objects to read, each with its metadata. Those without metadata come first."""
-
-    def __init__(self) -> None:
-        self._urgent: dict[ObjectKey, None] = {}
-        self._others: dict[ObjectKey, ReferencedState] = {}
-
-    def add(self, key: ObjectKey, known: ReferencedState | None) -> None:
-        self.discard(key)
-        if known is None:
-            self._urgent[key] = None
-        else:
-            self._others[key] = known
-
-    def discard(self, key: ObjectKey) -> None:
-        self._urgent.pop(key, None)
-        self._others.pop(key, None)
-
-    def first(self) -> ObjectKey | None:
-        return next(iter(self._urgent), None) or next(iter(self._others), None)
-
-    def known(self, key: ObjectKey) -> ReferencedState | None:
-        return self._others.get(key)
-
-    def take_known(self, namespace: str) -> dict[ObjectKey, ReferencedState]:
-        """Remove all of a namespace; return those with metadata."""
-        taken = {key: known for key, known in self._others.items() if key.namespace == namespace}
-        for key in [*taken, *(key for key in self._urgent if key.namespace == namespace)]:
-            self.discard(key)
-        return taken
-
-
 class ReferenceKind:
     """Requested objects of one kind."""
 
@@ -110,7 +79,8 @@ class ReferenceKind:
         self._changed = asyncio.Event()
         self._narrow: dict[ObjectKey, _Open] = {}
         self._wide: dict[str, _Open] = {}
-        self._unread = _Unread()
+        self._unread: OrderedDict[ObjectKey, ReferencedState | None] = OrderedDict()
+        """Objects to read, each with its metadata. Those without metadata come first."""
         self._reading = asyncio.Event()
         self._unreadable: set[str] = set()
         """Namespaces in which the API server refuses reads."""
@@ -128,7 +98,7 @@ class ReferenceKind:
         """Stop watching an object."""
         self._referenced.pop(key, None)
         self._states.pop(key, None)
-        self._unread.discard(key)
+        self._unread.pop(key, None)
         of_name = self._by_name.get(key.name, set())
         of_name.discard(key)
         if not of_name:
@@ -261,7 +231,8 @@ class ReferenceKind:
 
     def _request_read(self, key: ObjectKey, known: ReferencedState | None) -> None:
         if key.namespace not in self._unreadable:
-            self._unread.add(key, known)
+            self._unread[key] = known
+            self._unread.move_to_end(key, last=known is not None)
             self._reading.set()
 
     async def _read(self) -> None:
@@ -270,7 +241,7 @@ class ReferenceKind:
         while True:
             await self._reading.wait()
             self._reading.clear()
-            while (key := self._unread.first()) is not None:
+            while (key := next(iter(self._unread), None)) is not None:
                 try:
                     await self._read_one(key)
                 except (ApiError, ApiUnavailableError) as error:
@@ -283,7 +254,7 @@ class ReferenceKind:
         resource = self._resource
         if resource is None:
             raise RuntimeError("objects are read once their kind is found")
-        before, known = self._states.get(key, _UNKNOWN), self._unread.known(key)
+        before, known = self._states.get(key, _UNKNOWN), self._unread.get(key)
         obj: Object | None = None
         try:
             obj = await self._client.get(resource, key)
@@ -292,9 +263,9 @@ class ReferenceKind:
         except ForbiddenError as error:
             self._refuse(key.namespace, error)
             return
-        if self._states.get(key, _UNKNOWN) is before and self._unread.known(key) is known:
+        if self._states.get(key, _UNKNOWN) is before and self._unread.get(key) is known:
             # Else something came meanwhile that may be newer than the answer: it is read once more.
-            self._unread.discard(key)
+            self._unread.pop(key, None)
             self._saw(key, obj, whole=True)
 
     def _refuse(self, namespace: str, error: ForbiddenError) -> None:
@@ -304,8 +275,10 @@ class ReferenceKind:
         if not self._uses_generation():
             effect = "changes of metadata also trigger runs"
         self._log.warning(f"Cannot read referenced objects: {effect}", error=str(error))
-        for key, known in self._unread.take_known(namespace).items():
-            old = self._states.get(key)
+        for key in [key for key in self._unread if key.namespace == namespace]:
+            known, old = self._unread.pop(key), self._states.get(key)
+            if known is None:
+                continue
             self._states[key] = known.following(old)
             change = ReferenceChange.of(old, known)
             if change is not None:

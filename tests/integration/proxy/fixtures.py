@@ -106,10 +106,10 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
             lambda: True,
         )
         served = ServedResources(client, time.monotonic)
-        refetcher = Refetcher(client)
+        refetcher = Refetcher(client.read)
         cache = ReadCache(MOST_BYTES, refetcher.schedule)
         dependents.listen(cache)
-        reads = Reads(cache, dependents, lambda result: results.update([result]))
+        reads = Reads(cache, dependents.follows, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)
         following = asyncio.gather(dependents.follow(Background()), refetcher.follow(cache))

@@ -35,7 +35,7 @@ class Server:
         return {"status": {"allowed": self.allowed}}
 
     def reviews(self) -> AccessReviews:
-        return AccessReviews(self, lambda: self.now)
+        return AccessReviews(self.request, lambda: self.now)
 
 
 async def judged(reviews: AccessReviews, shown: str = "good") -> AccessReview:

@@ -69,7 +69,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
     bodies = ReadCache(MOST_BYTES, lambda *_: None)
     (resource,) = discovery.parse("", "v1", CORE).values()
     Watched(bodies, resource, lambda _: (stage.run.owner.ref,))
-    reads = Reads(bodies, interested, lambda _: None)
+    reads = Reads(bodies, interested.follows, lambda _: None)
     writes = Writes(ServedResources(interested, lambda: 0.0), interested, interested)
     read_set = ReadSet()
     async with staged(reads, writes) as stage:

@@ -234,7 +234,7 @@ class Reading:
     requests: list[tuple[float, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.rereads = Refetcher(self)
+        self.rereads = Refetcher(self.read)
         self.bodies = ReadCache(1 << 20, self.rereads.schedule)
         self.watch = Watched(self.bodies, WIDGETS, lambda _: (OWNER,))
 

@@ -81,7 +81,7 @@ async def reading(staged: Callable[..., AbstractAsyncContextManager[Stage]]) -> 
     owner = ObjectRef(GVK("g", "v", "K"), ObjectKey("ns", "x"))
     watch = Watched(bodies, WIDGETS, lambda obj: (owner,) if "uid" in obj["metadata"] else ())
     reading = Reading(bodies, watch)
-    async with staged(Reads(bodies, reading, lambda result: reading.results.update([result]))) as stage:
+    async with staged(Reads(bodies, reading.follows, lambda result: reading.results.update([result]))) as stage:
         reading.stage = stage
         yield reading
 

@@ -160,14 +160,14 @@ class History:
 
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = random.Random(seed)
-        rereads = Refetcher(self)
+        rereads = Refetcher(self.read)
         self.bodies = ReadCache(MOST_BYTES, rereads.schedule)
         self.rereads = rereads
         owner = OWNER.ref
         watched = Watched(self.bodies, CONFIG_MAPS, lambda obj: (owner,) if obj["metadata"].get("uid") else ())
         self.model = Model(self.rng, watched)
         self.results: Counter[str] = Counter()
-        self.reads = Reads(self.bodies, self, lambda result: self.results.update([result]))
+        self.reads = Reads(self.bodies, self.follows, lambda result: self.results.update([result]))
         run = RunIdentity("job", OWNER, True, True, "")  # noqa: FBT003 - in their order
         self.session = Session(run)
         self.shown = dict.fromkeys(NAMES, 0)
