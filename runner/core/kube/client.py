@@ -19,11 +19,10 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 from urllib.parse import urlencode
 
@@ -158,9 +157,7 @@ class Client:
         self._streams = _session(0, self._sockets)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for session in (self._calls, self._streams):
             if session is not None:
                 await session.close()
@@ -200,8 +197,7 @@ class Client:
         params = {**selection.params, "limit": str(limit), **({"continue": cont} if cont else {})}
         accept = _METADATA_LIST if selection.metadata_only else _JSON
         call = _Call("GET", resource.path(namespace), params, accept=accept)
-        raw = await self._call(call)
-        answer = _parse(call, raw)
+        answer = _parse(call, raw := await self._call(call))
         meta = answer.get("metadata") or {}
         items: list[Object] = answer.get("items") or []
         for item in items:
@@ -378,9 +374,24 @@ async def _translated(call: _Call, base_url: str) -> AsyncIterator[None]:
 
 
 async def _lines(call: _Call, answer: aiohttp.ClientResponse, base_url: str) -> AsyncGenerator[bytes]:
-    async with _translated(call, base_url), aclosing(_split_lines(answer.content.iter_any())) as lines:
-        async for line in lines:
-            yield line
+    """Yield each line without its newline; drop the text after the last newline.
+
+    The time is proportional to the bytes, also for a line in thousands of pieces.
+    """
+    pieces: list[bytes] = []
+    async with _translated(call, base_url):
+        async for chunk in answer.content.iter_any():
+            start = 0
+            while (end := chunk.find(b"\n", start)) >= 0:
+                line = chunk[start:end]
+                if pieces:
+                    line = b"".join([*pieces, line])
+                    pieces.clear()
+                if line.strip():
+                    yield line
+                start = end + 1
+            if start < len(chunk):
+                pieces.append(chunk[start:])
 
 
 def _parse(call: _Call, raw: bytes) -> Object:
@@ -395,23 +406,3 @@ def _parse(call: _Call, raw: bytes) -> Object:
             f"{call}: the response is not a JSON object; check for a proxy in front of the API server"
         )
     return obj
-
-
-async def _split_lines(chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
-    """Yield each line without its newline; drop the text after the last newline.
-
-    The time is proportional to the bytes, also for a line in thousands of pieces.
-    """
-    pieces: list[bytes] = []
-    async for chunk in chunks:
-        start = 0
-        while (end := chunk.find(b"\n", start)) >= 0:
-            line = chunk[start:end]
-            if pieces:
-                line = b"".join([*pieces, line])
-                pieces.clear()
-            if line.strip():
-                yield line
-            start = end + 1
-        if start < len(chunk):
-            pieces.append(chunk[start:])
