@@ -7,17 +7,13 @@ comparison needs it, one object at a time.
 
 Guarantees: a failed watch is retried forever. An operator that is limited to namespaces watches nothing outside them,
 except for cluster-scoped kinds if a watch enables them. The watched kinds survive a restart. Watches without owner
-injection have no dependents. An annotation on an object outside the owner's namespace counts only if a run of the owner
-wrote the object (`written`). A reference to a cluster-scoped owner counts only with the UID of that owner.
-
-Events of the API are not watched: they expire, and each expiry would trigger its owner. Must not import: proxy,
-reconcile, controller.
+injection have no dependents. `ownership` decides which objects are dependents. Must not import: proxy, reconcile,
+controller.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +25,7 @@ from runner.base.monitoring.background import Background
 from runner.core.dependents.kind import DependentKind, KindListener
 from runner.core.dependents.ledger import Ledger
 from runner.core.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
+from runner.core.dependents.ownership import OwnerRules, owns
 from runner.core.dependents.store import KindsByWatch, KindStore
 from runner.core.dependents.written import MOST_MARKS, WrittenObjects
 from runner.core.kube.client import Client, Selection
@@ -36,13 +33,12 @@ from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.object_state import ObjectState
 from runner.core.kube.watch import watchers
 from runner.core.kube.watch_stream import WatchPolicy
-from runner.core.watches.policy import StatusTrigger
 from runner.core.watches.watch import Watch
 from runner.values.backoff import JitteredBackoff
 from runner.values.digests import digest
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
-from runner.values.ownership import Owner, OwnerClaim, claims_of
+from runner.values.ownership import Owner
 
 _SAVING_AGAIN = (10.0, 600.0)
 """Shortest and longest seconds until the next attempt after the storage refused to save."""
@@ -50,10 +46,6 @@ _PATIENCE = 60.0
 """Seconds to wait until the dependents of an object are listed."""
 
 _LOOK = 0.05
-_MOST_UIDS = 2
-_MOST_OWNERS = 4096
-"""Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
-
 _log = log.get(__name__)
 
 
@@ -97,15 +89,12 @@ class Dependents:
         self._trigger = trigger
         self._store = store
         self._leads = leads
-        self._cluster_scoped: set[GVK] = set()
-        """Watched kinds that are cluster-scoped."""
-        self._uids: OrderedDict[ObjectRef, tuple[str, ...]] = OrderedDict()
-        """Last UIDs of cluster-scoped owners. The garbage collector deletes dependents of an earlier one later."""
         self._kinds: dict[tuple[str, str], DependentKind] = {}
         self._to_start: asyncio.Queue[DependentKind] = asyncio.Queue()
         self._known: dict[GVK, set[GVK]] = {}
         """Kinds that each watch's runs have created."""
         self._written = WrittenObjects(datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        self._rules = OwnerRules(self._watches, self._namespaces, self._written)
         self._logged = log.Once()
         self._unsaved = asyncio.Event()
         self._outdated = False
@@ -164,8 +153,7 @@ class Dependents:
     def began(self, owner: Owner) -> None:
         """Note the start of a run of `owner`."""
         if not owner.namespaced:
-            self._cluster_scoped.add(owner.ref.gvk)
-            self._note_uid(owner.ref)
+            self._rules.began(owner.ref)
         self._deferred.began(owner.ref)
 
     def ended(self, owner: Owner) -> bool:
@@ -233,7 +221,7 @@ class Dependents:
         """Return True if objects of this kind that runs of this owner create are watched."""
         kind = (resource.gvk.group, resource.gvk.kind)
         watch = self._watches.get(owner.ref.gvk)
-        if watch is None or not self._may_watch(owner, resource):
+        if watch is None or not self._rules.may_watch(owner, resource):
             return False
         if any((listed.group, listed.kind) == kind for listed in watch.blacklist):
             return False
@@ -241,7 +229,7 @@ class Dependents:
 
     def wants(self, owner: Owner, resource: ApiResource, namespace: str) -> bool:
         """Return True if `read` needs objects of this kind; otherwise the response need not be parsed."""
-        if not self._may_watch(owner, resource):
+        if not self._rules.may_watch(owner, resource):
             return False
         is_known = resource.gvk in self._known.get(owner.ref.gvk, ())
         return not is_known or (owner.namespaced and namespace != owner.ref.key.namespace)
@@ -250,10 +238,10 @@ class Dependents:
         """Process an object that a run read by name: if its owner is the run's, its kind is watched from now on."""
         target, key = owner.ref, key_of(obj)
         if not (
-            self.wants(owner, resource, key.namespace) and self._in_sight(resource, key) and self._owns(owner, obj)
+            self.wants(owner, resource, key.namespace) and self._rules.in_sight(resource, key) and owns(owner, obj)
         ):
             return
-        if target not in self._targets(resource, obj):
+        if target not in self._rules.targets(resource, obj):
             if not self._written.is_older(target, obj):
                 return
             self._record(target, obj)
@@ -266,9 +254,9 @@ class Dependents:
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's create, update or patch, also of a subresource."""
         target, key = owner.ref, key_of(obj)
-        if not self._may_watch(owner, resource) or not self._in_sight(resource, key):
+        if not self._rules.may_watch(owner, resource) or not self._rules.in_sight(resource, key):
             return
-        if self._owns(owner, obj) and target not in self._targets(resource, obj):
+        if owns(owner, obj) and target not in self._rules.targets(resource, obj):
             self._record(target, obj)
         kind = self._kinds.get((resource.gvk.group, resource.gvk.kind))
         state = self._state(resource, obj, suspect=kind is not None and kind.ledger.suspects(key))
@@ -279,7 +267,7 @@ class Dependents:
         write = RunWrite(target, uid_of(obj), _version(obj), state)
         for notification in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._on_change(notification)
-        self._deferred.wrote(ObjectRef(kind.gvk, key), write, trigger=self._trigger_of(target))
+        self._deferred.wrote(ObjectRef(kind.gvk, key), write, trigger=self._rules.trigger_of(target))
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:
         """Process the response to a run's delete: the object as it was, or a `Status`."""
@@ -292,15 +280,6 @@ class Dependents:
         if uid and not self._deferred.deleted(kind.gvk, target, uid):
             kind.ledger.deleted_by(target, uid)
 
-    def _may_watch(self, owner: Owner, resource: ApiResource) -> bool:
-        """Return True if this owner's watch can have dependents of this kind."""
-        watch = self._watches.get(owner.ref.gvk)
-        if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
-            return False
-        if not {"list", "watch"} <= resource.verbs:
-            return False
-        return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
-
     def _state(self, resource: ApiResource, obj: Object, *, suspect: bool) -> ObjectState | None:
         """Digest the response to a write; None for that of a subresource such as `scale`, which has only a version."""
         kind = GVK.of(obj).kind
@@ -308,52 +287,11 @@ class Dependents:
             return None
         return ObjectState.of(
             obj,
-            self._targets(resource, obj),
+            self._rules.targets(resource, obj),
             whole=kind == resource.gvk.kind,
             suspect=suspect,
             uses_generation=resource.uses_generation,
         )
-
-    def _in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
-        """Return True if the operator's namespaces contain the object."""
-        return not self._namespaces or not resource.namespaced or key.namespace in self._namespaces
-
-    def _owns(self, owner: Owner, obj: Object) -> bool:
-        return any(
-            (claim.group, claim.kind, claim.name) == (owner.ref.gvk.group, owner.ref.gvk.kind, owner.ref.key.name)
-            and (not owner.namespaced or claim.namespace == owner.ref.key.namespace)
-            for claim in claims_of(obj)
-        )
-
-    def _targets(self, resource: ApiResource, obj: Object) -> tuple[ObjectRef, ...]:
-        """Return the owners of an object that are notified of its changes."""
-        claims = claims_of(obj)
-        if not claims:
-            return ()
-        targets = (
-            ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
-            for claim in claims
-            for gvk, watch in self._watches.items()
-            if (gvk.group, gvk.kind) == (claim.group, claim.kind)
-            and self._is_watched(watch, claim, resource)
-            and self._is_credible(gvk, claim, obj)
-        )
-        return tuple(dict.fromkeys(targets))
-
-    def _is_credible(self, gvk: GVK, claim: OwnerClaim, obj: Object) -> bool:
-        """Return True unless a user of another namespace can have written this annotation or reference."""
-        owner = ObjectRef(gvk, ObjectKey("" if gvk in self._cluster_scoped else claim.namespace, claim.name))
-        namespace = key_of(obj).namespace
-        if claim.by_annotation:
-            return (bool(namespace) and namespace == owner.key.namespace) or self._written.has(owner, uid_of(obj))
-        uids = self._uids.get(owner)
-        return uids is None or claim.uid in uids or self._written.has(owner, uid_of(obj))
-
-    def _note_uid(self, owner: ObjectRef) -> None:
-        uids = self._uids.pop(owner, ())
-        self._uids[owner] = (*(uid for uid in uids if uid != owner.uid), owner.uid)[-_MOST_UIDS:]
-        if len(self._uids) > _MOST_OWNERS:
-            self._uids.popitem(last=False)
 
     def _record(self, owner: ObjectRef, obj: Object) -> None:
         """Note that a run wrote an object whose owner an annotation names."""
@@ -368,19 +306,6 @@ class Dependents:
                 most=MOST_MARKS,
                 gvk=str(owner.gvk),
             )
-
-    def _is_watched(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
-        if resource.gvk in watch.blacklist:
-            return False
-        if watch.gvk in self._cluster_scoped:
-            return True
-        if self._namespaces and claim.namespace not in self._namespaces:
-            return False
-        return resource.namespaced or watch.watch_cluster_scoped_resources
-
-    def _trigger_of(self, target: ObjectRef) -> StatusTrigger:
-        watch = self._watches.get(target.gvk)
-        return watch.watch_dependent_status if watch is not None else "off"
 
     def _vouch(self, watch: GVK, resource: ApiResource) -> DependentKind:
         """Note that a run has written or read an object of this kind."""
@@ -415,8 +340,8 @@ class Dependents:
             Selection(metadata_only=True),
             WatchPolicy(),
         )
-        ledger = Ledger(resource.gvk, self._trigger_of, uses_generation=resource.uses_generation)
-        owners = partial(self._targets, resource)
+        ledger = Ledger(resource.gvk, self._rules.trigger_of, uses_generation=resource.uses_generation)
+        owners = partial(self._rules.targets, resource)
         kind = DependentKind(self._client, resource, owners, watched, ledger, self._on_change, self._settled)
         if self._listener is not None:
             kind.listen(self._listener.follow(kind))
@@ -485,8 +410,8 @@ class Dependents:
         """Watch a kind. Raises ForbiddenError if each namespace is refused."""
         watched, resource = await self._discovery.find(gvk), await self._discovery.find(dependent)
         if not watched.namespaced:
-            self._cluster_scoped.add(gvk)
-        if not self._may_watch(Owner(ObjectRef(gvk, ObjectKey("", "")), watched.namespaced), resource):
+            self._rules.cluster_scoped.add(gvk)
+        if not self._rules.may_watch(Owner(ObjectRef(gvk, ObjectKey("", "")), watched.namespaced), resource):
             return
         refused: list[ForbiddenError] = []
         for namespace in self._namespaces or ("",):

@@ -359,9 +359,9 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
             restarted = make().dependents
             tasks.append(group.create_task(restarted.follow(Background())))
             for each in (restarted, replica):
-                while OWNER.ref not in each._targets(DEPLOYMENT, far(2, **later)):
+                while OWNER.ref not in each._rules.targets(DEPLOYMENT, far(2, **later)):
                     await asyncio.sleep(0.01)
-                assert each._targets(DEPLOYMENT, far(3, uid="uid-forged", **later)) == ()
+                assert each._rules.targets(DEPLOYMENT, far(3, uid="uid-forged", **later)) == ()
             for task in tasks:
                 task.cancel()
 

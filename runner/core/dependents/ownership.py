@@ -1,0 +1,104 @@
+"""Rules that decide which objects are dependents of which owners, and what their owners are notified of. Pure.
+
+An annotation on an object outside the owner's namespace counts only if a run of the owner wrote the object (`written`).
+A reference to a cluster-scoped owner counts only with the UID of that owner. Events of the API are not watched: they
+expire, and each expiry would trigger its owner.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+from runner.core.dependents.written import WrittenObjects
+from runner.core.kube.discovery import ApiResource
+from runner.core.watches.policy import StatusTrigger
+from runner.core.watches.watch import Watch
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, uid_of
+from runner.values.ownership import Owner, OwnerClaim, claims_of
+
+_MOST_UIDS = 2
+_MOST_OWNERS = 4096
+"""Cluster-scoped owners whose UIDs are kept. The references of further ones count with each UID."""
+
+
+class OwnerRules:
+    """Rules for the owners of an operator."""
+
+    def __init__(self, watches: Mapping[GVK, Watch], namespaces: Sequence[str], written: WrittenObjects) -> None:
+        """`namespaces` are those of the operator, empty for all."""
+        self.cluster_scoped: set[GVK] = set()
+        """Watched kinds that are cluster-scoped."""
+        self._watches = watches
+        self._namespaces = namespaces
+        self._written = written
+        self._uids: OrderedDict[ObjectRef, tuple[str, ...]] = OrderedDict()
+        """Last UIDs of cluster-scoped owners. The garbage collector deletes dependents of an earlier one later."""
+
+    def began(self, owner: ObjectRef) -> None:
+        """Note the start of a run of a cluster-scoped owner."""
+        self.cluster_scoped.add(owner.gvk)
+        uids = self._uids.pop(owner, ())
+        self._uids[owner] = (*(uid for uid in uids if uid != owner.uid), owner.uid)[-_MOST_UIDS:]
+        if len(self._uids) > _MOST_OWNERS:
+            self._uids.popitem(last=False)
+
+    def may_watch(self, owner: Owner, resource: ApiResource) -> bool:
+        """Return True if this owner's watch can have dependents of this kind."""
+        watch = self._watches.get(owner.ref.gvk)
+        if watch is None or resource.gvk in watch.blacklist or resource.gvk.kind == "Event":
+            return False
+        if not {"list", "watch"} <= resource.verbs:
+            return False
+        return resource.namespaced or not owner.namespaced or watch.watch_cluster_scoped_resources
+
+    def in_sight(self, resource: ApiResource, key: ObjectKey) -> bool:
+        """Return True if the operator's namespaces contain the object."""
+        return not self._namespaces or not resource.namespaced or key.namespace in self._namespaces
+
+    def targets(self, resource: ApiResource, obj: Object) -> tuple[ObjectRef, ...]:
+        """Return the owners of an object that are notified of its changes."""
+        claims = claims_of(obj)
+        if not claims:
+            return ()
+        targets = (
+            ObjectRef(gvk, ObjectKey("" if gvk in self.cluster_scoped else claim.namespace, claim.name))
+            for claim in claims
+            for gvk, watch in self._watches.items()
+            if (gvk.group, gvk.kind) == (claim.group, claim.kind)
+            and self._is_watched(watch, claim, resource)
+            and self._is_credible(gvk, claim, obj)
+        )
+        return tuple(dict.fromkeys(targets))
+
+    def trigger_of(self, target: ObjectRef) -> StatusTrigger:
+        """Return the changes of status that an owner is notified of."""
+        watch = self._watches.get(target.gvk)
+        return watch.watch_dependent_status if watch is not None else "off"
+
+    def _is_credible(self, gvk: GVK, claim: OwnerClaim, obj: Object) -> bool:
+        """Return True unless a user of another namespace can have written this annotation or reference."""
+        owner = ObjectRef(gvk, ObjectKey("" if gvk in self.cluster_scoped else claim.namespace, claim.name))
+        namespace = key_of(obj).namespace
+        if claim.by_annotation:
+            return (bool(namespace) and namespace == owner.key.namespace) or self._written.has(owner, uid_of(obj))
+        uids = self._uids.get(owner)
+        return uids is None or claim.uid in uids or self._written.has(owner, uid_of(obj))
+
+    def _is_watched(self, watch: Watch, claim: OwnerClaim, resource: ApiResource) -> bool:
+        if resource.gvk in watch.blacklist:
+            return False
+        if watch.gvk in self.cluster_scoped:
+            return True
+        if self._namespaces and claim.namespace not in self._namespaces:
+            return False
+        return resource.namespaced or watch.watch_cluster_scoped_resources
+
+
+def owns(owner: Owner, obj: Object) -> bool:
+    """Return True if an object names an owner."""
+    return any(
+        (claim.group, claim.kind, claim.name) == (owner.ref.gvk.group, owner.ref.gvk.kind, owner.ref.key.name)
+        and (not owner.namespaced or claim.namespace == owner.ref.key.namespace)
+        for claim in claims_of(obj)
+    )
