@@ -8,7 +8,7 @@ import orjson
 
 from runner.values.objects import LAST_APPLIED, LAST_RUN, Object, annotations_of, metadata, uid_of
 
-_DIGEST_SIZE = 12
+_DIGEST_SIZE, _SHORT = 12, 8
 _ABSENT = "absent"
 
 
@@ -34,6 +34,13 @@ def digest(value: object) -> str:
     """Return the digest of a JSON value."""
     data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(data, digest_size=_DIGEST_SIZE).hexdigest()
+
+
+def short_digest(value: object) -> bytes:
+    """Return the digest of a JSON value in eight bytes; empty for an empty or absent value."""
+    if not value:
+        return b""
+    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_SHORT).digest()
 
 
 def _lasting(obj: Object) -> Object:

@@ -12,7 +12,6 @@ Resource versions are opaque: compared for equality, never for order. Must not i
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterable, KeysView, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ import orjson
 from runner.core.kube import decode
 from runner.core.kube.object_state import changed_fields
 from runner.core.kube.watch_events import Applied, Deleted, Relist, Requested, Restarted, Synced, WatchEvent
+from runner.values.digests import short_digest
 from runner.values.objects import (
     LAST_RUN,
     PREFIX,
@@ -40,7 +40,6 @@ from runner.values.objects import (
     uid_of,
 )
 
-_DIGEST_SIZE = 8
 _NO_MARKS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -186,7 +185,7 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
         deleting=is_deleting(obj),
         paused=is_paused(obj),
         finalizers=tuple(map(sys.intern, finalizers_of(obj))),
-        annotations_digest=_digest(annotations) if annotations else b"",
+        annotations_digest=short_digest(annotations),
         content_digest=_content_digest(trimmed, meta, annotations) if generation is None else b"",
         created=created_at(obj),
         marks={name: str(value) for name, value in annotations.items() if name.startswith(PREFIX)} or _NO_MARKS,
@@ -200,8 +199,4 @@ def _condense(obj: Object) -> tuple[Summary, bytes]:
 def _content_digest(trimmed: Object, meta: Object, annotations: dict[str, str]) -> bytes:
     """Digest the parts that a client can change."""
     relevant = {name: value for name, value in meta.items() if name != "resourceVersion"}
-    return _digest({**trimmed, "metadata": {**relevant, "annotations": annotations}})
-
-
-def _digest(value: Object | dict[str, str]) -> bytes:
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()
+    return short_digest({**trimmed, "metadata": {**relevant, "annotations": annotations}})

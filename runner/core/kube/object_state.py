@@ -18,6 +18,7 @@ import orjson
 
 from runner.core.kube.object_status import UNREAD, ObjectStatus, meaningful, unread
 from runner.core.watches.policy import StatusTrigger
+from runner.values.digests import short_digest
 from runner.values.objects import Object, ObjectRef, annotations_of, finalizers_of, is_deleting, metadata, uid_of
 from runner.values.ownership import references_of
 
@@ -94,7 +95,6 @@ def _short(name: object) -> str:
     return f"{text[:_LONGEST_NAME]}…{digest}"
 
 
-_DIGEST_SIZE = 8
 _GRACEFUL = {"foregroundDeletion", "orphan"}
 """Finalizers of the garbage collector, which removes them itself."""
 _MOST_NAMED = 5
@@ -156,11 +156,11 @@ class ObjectState:
             generation=meta.get("generation"),
             deleting=is_deleting(obj),
             held=bool(set(finalizers) - _GRACEFUL),
-            labels=_digest(meta.get("labels")),
-            annotations=_digest({k: v for k, v in annotations_of(obj).items() if k not in transient}),
-            finalizers=_digest(finalizers),
-            owners=_digest(references_of(obj)),
-            content=_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
+            labels=short_digest(meta.get("labels")),
+            annotations=short_digest({k: v for k, v in annotations_of(obj).items() if k not in transient}),
+            finalizers=short_digest(finalizers),
+            owners=short_digest(references_of(obj)),
+            content=short_digest({k: v for k, v in obj.items() if k not in {"metadata", "status"}}) if whole else None,
             status=ObjectStatus.of(obj, uses_generation=uses_generation) if whole else None,
             by=_last_manager(writes),
             targets=targets,
@@ -305,10 +305,3 @@ def _fields(obj: Mapping[str, Any], meta: Mapping[str, Any], transient: set[str]
     }
     content = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind", "metadata"}}
     return fingerprint({**content, "metadata": {name: value for name, value in relevant.items() if value}})
-
-
-def _digest(value: object) -> bytes:
-    """Digest a JSON value; empty for an empty or absent value."""
-    if not value:
-        return b""
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()

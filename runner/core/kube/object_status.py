@@ -11,18 +11,15 @@ Source: https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/REA
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from runner.core.watches.policy import StatusTrigger
+from runner.values.digests import short_digest
 from runner.values.objects import GVK, mapping, maps, metadata
 
-_DIGEST_SIZE = 8
 _DEPTH = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 _NOISE = re.compile(
@@ -68,8 +65,8 @@ class ObjectStatus:
         observed = status.get("observedGeneration")
         is_behind = uses_generation and isinstance(observed, int) and observed != generation
         return cls(
-            every=_digest(obj.get("status")),
-            meaning=_digest([is_behind, meaningful(obj.get("status"))]),
+            every=short_digest(obj.get("status")),
+            meaning=short_digest([is_behind, meaningful(obj.get("status"))]),
             is_rolling=is_behind or _is_rolling(gvk or GVK.of(obj), mapping(obj.get("spec")), status),
             ready=max(_number(status.get(name)) for name in _READY),
             generation=_number(generation),
@@ -155,9 +152,3 @@ def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
 
 def _number(value: Any) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _digest(value: object) -> bytes:
-    if not value:
-        return b""
-    return hashlib.blake2b(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_DIGEST_SIZE).digest()
