@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runner.base.config.settings import Settings
-from runner.base.credentials.auth import OwnNamespaces
-from runner.core.kube.discovery import ApiResource
 from runner.core.kube.forbidden import MissingRight
-from runner.core.watches.watch import Watch
+
+if TYPE_CHECKING:
+    from runner.base.config.settings import Settings
+    from runner.base.credentials.auth import OwnNamespaces
+    from runner.core.kube.discovery import ApiResource
+    from runner.core.watches.watch import Watch
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from runner.base.log import visible
 from runner.values.objects import Object, conditions_of, mapping
 
 MAX_MESSAGE = 32_000
@@ -28,6 +27,8 @@ def make(kind: str, status: ConditionStatus, reason: str, message: str) -> Condi
     The message is cut if it is too long. Its control characters are visible: a terminal that shows the status executes
     none.
     """
+    from runner.base.log import visible  # noqa: PLC0415 - slow to import; commands need only the names of conditions
+
     return {"type": kind, "status": status, "reason": reason, "message": bounded(visible(message))}
 
 

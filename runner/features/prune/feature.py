@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.base import log
 from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.feature import Feature
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 PRUNABLE = "Prunable"
 """A condition of objects whose runs created objects that they no longer use."""
 PRUNE = RunReason("prune check", 60.0, is_announced=False, repairs=True)
-_log = log.get(__name__)
 
 
 def hooks(kind: Kind) -> Hooks | None:
@@ -43,7 +41,9 @@ def _part(settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part
     if not pruning:
         return None
     if not settings.inject_owner_ref:
-        _log.warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
+        from runner.base import log  # noqa: PLC0415 - see Feature
+
+        log.get(__name__).warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])
         return None
     from runner.features.prune.hooks import SharedUses  # noqa: PLC0415 - see Feature
 
