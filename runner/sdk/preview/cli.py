@@ -16,7 +16,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.app.features import FEATURE_FIELDS
 from runner.base.config import commands
 from runner.base.config.commands import Subparsers
 from runner.base.config.options import Option
@@ -75,6 +74,7 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
 
 
 def _plan(arguments: argparse.Namespace) -> int:
+    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - as below
     from runner.base import log  # noqa: PLC0415 - slow to import, which --help need not wait for
     from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.core.watches import watch as watches  # noqa: PLC0415 - as above
