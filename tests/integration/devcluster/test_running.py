@@ -8,11 +8,9 @@ import re
 import socket
 import stat
 import subprocess
-import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
@@ -77,31 +75,6 @@ def test_a_pod_has_a_log_without_having_a_file(kubectl: Kubectl, pod: str) -> No
     assert kubectl("logs", pod) == f"{kwok.NO_LOG}\n"
 
 
-def test_a_log_can_be_followed(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
-) -> None:
-    log = tmp_path / "web.log"
-    log.write_text(kwok.log_line("first", datetime.now(UTC)))
-    devcluster.set_pod_logs(namespace, pod, log)
-    wait_until(lambda: kubectl("logs", pod) == "first\n")
-    command = [
-        str(devcluster.kubectl),
-        f"--kubeconfig={devcluster.kubeconfig}",
-        "--namespace",
-        namespace,
-        "logs",
-        "-f",
-        pod,
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
-        assert following.stdout is not None
-        assert following.stdout.readline() == "first\n"
-        with log.open("a") as more:
-            more.write(kwok.log_line("later", datetime.now(UTC)))
-        assert following.stdout.readline() == "later\n"
-        following.kill()
-
-
 def test_no_command_runs_in_an_ordinary_pod(kubectl: Kubectl, pod: str) -> None:
     """kwok's port requires no authentication: any user of this machine can connect to it."""
     assert "no exec" in kubectl.run("exec", pod, "--", "true", check=False).stderr
@@ -133,17 +106,6 @@ def test_a_command_runs_and_sees_no_secrets(kubectl: Kubectl, exec_pod: str) -> 
     assert "KUBECONFIG" not in out
 
 
-def test_a_command_reads_what_is_sent_to_it(kubectl: Kubectl, exec_pod: str) -> None:
-    # kwok passes the input on but not its end, so the command must detect the end itself.
-    assert kubectl("exec", "-i", exec_pod, "--", "head", "-n1", stdin="hello\n") == "hello\n"
-
-
-def test_a_command_that_fails_fails(kubectl: Kubectl, exec_pod: str) -> None:
-    failed = kubectl.run("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False)
-    assert failed.returncode != 0
-    assert "exit status 3" in failed.stderr
-
-
 @contextmanager
 def _forwarded(devcluster: DevCluster, namespace: str, pod: str, port: int) -> Iterator[int]:
     command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", "--namespace", namespace]
@@ -162,30 +124,6 @@ def test_a_port_without_a_target_responds(devcluster: DevCluster, namespace: str
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=patience()) as answer,
     ):
         assert b"simulated" in answer.read()
-
-
-def test_a_pods_port_is_forwarded_to_the_configured_target(devcluster: DevCluster, namespace: str, pod: str) -> None:
-    def echo(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(connection.recv(100).upper())
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = threading.Thread(target=echo, args=(listener,), daemon=True)
-        target.start()
-        devcluster.set_pod_port(namespace, pod, 11211, listener.getsockname()[1])
-
-        def is_answered() -> bool:
-            """Until kwok has learnt of it, it answers itself, as soon as it has read an empty line."""
-            with (
-                _forwarded(devcluster, namespace, pod, 11211) as port,
-                socket.create_connection(("127.0.0.1", port), timeout=patience()) as client,
-            ):
-                client.sendall(b"hello\n\n")
-                return client.recv(100) == b"HELLO\n\n"
-
-        wait_until(is_answered)
-        target.join(patience())
 
 
 def test_each_test_has_a_namespace_of_its_own(kubectl: Kubectl, namespace: str) -> None:
