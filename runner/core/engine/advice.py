@@ -4,19 +4,23 @@
   Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps.
 - A module that the kernel killed because memory ran out fails with an exit code, or without a result.
 - ssh and ssh-keygen refuse a user without an entry in `/etc/passwd`.
+- A variable that is undefined is often one of the specification with a typing error.
 
 Without I/O.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import islice
 
 from runner.core.engine.job import Outcome, RunResult, TaskFailure
 
 _BROKEN = re.compile(
-    r"Conditional result \S+ was derived from value of type .* Conditionals must have a boolean result\."
+    r"Conditional result \S+ was derived from value of type "
     r"|\bEmpty conditional expressions are not allowed\."
     r"|\bConditional expressions must be strings\.",
     re.DOTALL,
@@ -38,14 +42,26 @@ NO_USER = (
 )
 
 
-def explain(result: RunResult) -> RunResult:
-    """Complete messages of ssh about the user of the operator's process."""
-    return replace(result, failures=tuple(map(_explained, result.failures)))
+_UNDEFINED = re.compile(r"'([A-Za-z_]\w{0,99})' is undefined$")
+_MOST_NAMES = 1000
+"""Names of variables that are compared with an undefined one."""
 
 
-def _explained(failure: TaskFailure) -> TaskFailure:
+def explain(result: RunResult, names: Collection[str] = ()) -> RunResult:
+    """Complete messages of ssh about the user of the operator's process, and those about undefined variables.
+
+    `names`: variables that the run received.
+    """
+    return replace(result, failures=tuple(_explained(failure, names) for failure in result.failures))
+
+
+def _explained(failure: TaskFailure, names: Collection[str]) -> TaskFailure:
     message = failure.message
-    return replace(failure, message=f"{message} ({NO_USER})") if _NO_USER.search(message) else failure
+    if _NO_USER.search(message):
+        return replace(failure, message=f"{message} ({NO_USER})")
+    undefined = _UNDEFINED.search(message)
+    alike = difflib.get_close_matches(undefined[1], islice(names, _MOST_NAMES), 1, 0.8) if undefined else []
+    return replace(failure, message=f"{message} (did you mean {alike[0]}?)") if alike else failure
 
 
 def add(result: RunResult, core: str) -> RunResult:

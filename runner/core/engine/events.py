@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from runner.base.config import duration
+from runner.core.engine import causes
 from runner.core.engine.job import Event, HostRecap, Outcome, Recap, RunResult, TaskFailure
 from runner.values.objects import mapping, maps
 
@@ -130,11 +131,11 @@ def _item_failed(progress: Progress, event: Event) -> Progress:
 def _failed(progress: Progress, event: Event) -> Progress:
     if _data(event).get("ignore_errors"):
         return replace(progress, items=())
-    return _suspect(progress, _data(event), unreachable=False)
+    return _suspect(progress, event, unreachable=False)
 
 
 def _unreachable(progress: Progress, event: Event) -> Progress:
-    return _suspect(progress, _data(event), unreachable=True)
+    return _suspect(progress, event, unreachable=True)
 
 
 def _ok(progress: Progress, event: Event) -> Progress:
@@ -191,18 +192,27 @@ def _data(event: Event) -> Mapping[str, Any]:
     return mapping(event.get("event_data"))
 
 
-def _suspect(progress: Progress, data: Mapping[str, Any], *, unreachable: bool) -> Progress:
+def _suspect(progress: Progress, event: Event, *, unreachable: bool) -> Progress:
+    data = _data(event)
     host = str(data.get("host", ""))
     failure = TaskFailure(
         task=str(data.get("task") or ""),
         message=failure_message(data, progress.items),
-        path=str(data.get("task_path") or ""),
+        path=_origin(event),
         terminal=_is(data, _TERMINAL_ACTIONS) and _is_terminal(mapping(data.get("res"))),
         host="" if host == _LOCALHOST else host,
         unreachable=unreachable,
     )
     suspect = _Suspect(host, unreachable, progress.tasks, failure)
     return replace(progress, suspects=(*progress.suspects, suspect), items=())
+
+
+def _origin(event: Event) -> str:
+    """Return the place of the expression that failed, or of its task."""
+    data = _data(event)
+    texts = (event.get("stdout"), mapping(data.get("res")).get("msg"))
+    places = (causes.origin(text) for text in texts if isinstance(text, str))
+    return next(filter(None, places), str(data.get("task_path") or ""))
 
 
 def _is(data: Mapping[str, Any], actions: frozenset[str]) -> bool:
@@ -229,7 +239,7 @@ def moment(event: Event) -> float:
 
 
 def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
-    """Return a failed task's message, with the cause in its output.
+    """Return why a task failed: the cause, and what helps against it where that is known.
 
     For includes it is the `reason`, for `no_log` the place of the failure. Rule: each message names the cause, also if
     only the output of a command or of a crashed module has it.
@@ -240,10 +250,8 @@ def failure_message(data: Mapping[str, Any], items: tuple[str, ...]) -> str:
     text = msg if isinstance(msg, str) else json.dumps(msg, ensure_ascii=False, default=str) if msg else ""
     if text and isinstance(details := result.get("details"), str) and details and details not in text:
         text = f"{text.strip()}: {details}"
-    causes = [line for line in _causes(result) if line not in text]
-    if text and causes:
-        text = f"{text.strip().rstrip('.')}: {'; '.join(causes)}"
-    text = f"{text.strip()} ({hidden})" if text and hidden else text or hidden or UNKNOWN_FAILURE
+    cause = str(causes.of_task(data, text, list(_causes(result))))
+    text = f"{cause} ({hidden})" if cause and hidden else cause or hidden or UNKNOWN_FAILURE
     distinct = [item for item in dict.fromkeys(items) if item != text]
     if distinct:
         more = f"; and {len(distinct) - _MAX_ITEMS} more" if len(distinct) > _MAX_ITEMS else ""
@@ -353,7 +361,8 @@ def _verdict(progress: Progress, end: End) -> tuple[Outcome, str]:
 def _error(lines: tuple[str, ...], end: End) -> str:
     if end.code == REFUSED:
         return lines[0].removeprefix("ERROR! ")
-    return "\n".join(itertools.takewhile(lambda line: not line.startswith("usage:"), lines))
+    cause, place = causes.of_output(tuple(itertools.takewhile(lambda line: not line.startswith("usage:"), lines)))
+    return f"{cause}\n{place}" if place else str(cause)
 
 
 def _why_stopped(end: End) -> str:

@@ -162,7 +162,7 @@ async def _run(job: Job, execution: Execution, sink: EventSink, stop: Stop, bega
     else:
         if job.secrets.is_exhausted:
             progress = events.withheld(progress, job.secrets.withheld)
-        result = advice.explain(events.conclude(progress, _end(job, ending, seconds)))
+        result = advice.explain(events.conclude(progress, _end(job, ending, seconds)), job.extra_vars)
         if job.inventory is not None:
             result = job.inventory.explain(result)
     await writer.end(ending.files, ending.source)

@@ -42,7 +42,7 @@ async def test_only_failures_that_were_not_rescued_or_ignored_are_reported(runs:
 
     assert ran.result.outcome is Outcome.FAILED
     assert [failure.task for failure in ran.result.failures] == ["in the block", "items"]
-    assert ran.result.failures[0].message.lower().rstrip(".").endswith("non-zero return code")
+    assert ran.result.failures[0].message == "exit code 3, without a message on stderr"
     assert ran.result.failures[1].message == "One or more items failed: first; second"
     assert ran.result.failures[1].path == f"{playbook.path}:19"
     assert ran.result.message == ""
@@ -132,7 +132,6 @@ async def test_a_playbook_that_ansible_refuses_to_start_fails_with_the_message_o
 
     assert ran.result.outcome is Outcome.FAILED
     assert ran.result.failures == ()
-    assert ran.result.message.startswith(("ERROR!", "[ERROR]:"))
     assert expected in ran.result.message.replace("\n", " ")
 
 

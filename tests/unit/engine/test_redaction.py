@@ -123,7 +123,7 @@ async def test_the_message_that_ansible_shows_beside_no_log_is_kept_when_the_arg
     passed = await shown(secrets, event, STATS)
     assert "hunter2" not in json.dumps(passed)
     (failure,) = conclude(passed).failures
-    assert failure.message.startswith(f"Action failed: no login with {MASK}")
+    assert failure.message.startswith(f"no login with {MASK}")
     assert "no_log" in failure.message
 
 

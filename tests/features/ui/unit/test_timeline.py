@@ -142,7 +142,7 @@ def test_the_latest_tasks_are_kept_and_all_are_counted() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    made = timeline(start("n" * 9999), ended("on_failed", res={"msg": "m" * 9999}))
+    made = timeline(start("n" * 9999), ended("on_failed", res={"msg": "m" * 9999}, task_action="fail"))
     assert len(made.tasks[0].name) == 300
     assert len(made.tasks[0].message) == 2000
 
