@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,31 +65,28 @@ def lives(pid: int) -> bool:
     return process is not None and not process.zombie
 
 
-async def test_a_server_that_dies_is_replaced_before_it_is_needed(warm: Runs) -> None:
+async def test_a_server_that_dies_is_replaced_before_it_is_needed_and_the_next_one_gets_unanswered_requests(
+    warm: Runs,
+) -> None:
     first = server(warm)
-    await asyncio.sleep(0)
-
     os.kill(first, signal.SIGKILL)
     await until(lambda: warm.engine.pool.servers() not in ([], [first]))
-    ran = await warm.run(warm.tasks(HELLO))
+    second = server(warm)
+    assert (await warm.run(warm.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
+    assert server(warm) == second
 
-    assert ran.result.outcome is Outcome.SUCCEEDED
-    assert warm.engine.pool.problem is None
-
-
-async def test_a_request_that_a_killed_server_has_not_answered_goes_to_the_next_server(warm: Runs) -> None:
-    first = server(warm)
-    os.kill(first, signal.SIGSTOP)
+    os.kill(second, signal.SIGSTOP)
     orders = [
-        asyncio.create_task(warm.run(warm.tasks(HELLO), run_dir=warm.run_dir.with_name(name))) for name in ("a", "b")
+        asyncio.create_task(warm.run(warm.tasks(HELLO), run_dir=warm.run_dir.with_name(name)))
+        for name in ("a", "b", "c")
     ]
-    await until(lambda: all((warm.run_dir.with_name(name) / "env" / "kubeconfig").exists() for name in ("a", "b")))
-    assert not any(order.done() for order in orders)
+    folders = [warm.run_dir.with_name(name) / "env" / "kubeconfig" for name in ("a", "b", "c")]
+    await until(lambda: all(folder.exists() for folder in folders))
+    await until(lambda: sum(not order.done() for order in orders) == 2)  # a supervisor had been forked before
+    os.kill(second, signal.SIGKILL)
 
-    os.kill(first, signal.SIGKILL)
-
-    assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 2
-    assert warm.engine.pool.servers() != [first]
+    assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 3
+    assert warm.engine.pool.servers() != [second]
     assert warm.engine.pool.problem is None
 
 
@@ -106,32 +101,24 @@ async def waiting(before: set[int]) -> int:
     return found()[0]
 
 
-async def test_a_supervisor_that_dies_before_it_has_an_order_is_no_loss(warm: Runs) -> None:
+async def test_a_supervisor_that_waits_gets_the_next_order_or_is_replaced_and_ends_with_its_server(warm: Runs) -> None:
     before = {each.pid for each in process_tree.table().values()}
     await warm.run(warm.tasks(HELLO))
     first = await waiting(before)
+    ran = await warm.run(warm.tasks(ANCESTORS))
+    assert str(first) in str(ran.said("ancestors")).split()
+    second = await waiting(before)
+    assert process_tree.read(first) is None
 
-    os.kill(first, signal.SIGKILL)
-    await until(lambda: not lives(first))
-    ran = await warm.run(warm.tasks(HELLO))
-
-    assert ran.result.outcome is Outcome.SUCCEEDED
-    assert await waiting(before) != first
+    os.kill(second, signal.SIGKILL)
+    await until(lambda: not lives(second))
+    assert (await warm.run(warm.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
+    third = await waiting(before)
+    assert third != second
     assert warm.engine.pool.problem is None
 
-
-async def test_a_supervisor_that_waits_gets_the_next_order_and_ends_with_its_server(warm: Runs) -> None:
-    before = {each.pid for each in process_tree.table().values()}
-    await warm.run(warm.tasks(HELLO))
-    first = await waiting(before)
-
-    ran = await warm.run(warm.tasks(ANCESTORS))
-    second = await waiting(before)
     await warm.engine.close(0)
-
-    assert str(first) in str(ran.said("ancestors")).split()
-    assert process_tree.read(first) is None
-    assert process_tree.read(second) is None
+    assert process_tree.read(third) is None
 
 
 async def test_content_installed_or_configured_later_is_used_by_the_next_run(
@@ -271,32 +258,3 @@ async def test_a_run_that_uses_too_much_memory_is_ended_with_the_cause(
         assert (await runs.run(runs.tasks(HELLO))).result.outcome is Outcome.SUCCEEDED
     finally:
         await engine.close(0)
-
-
-OPERATOR = textwrap.dedent("""
-    import asyncio, sys
-    from pathlib import Path
-    from tests.kit.engines import ProcessEngines
-
-    async def main():
-        engine = ProcessEngines(Path(sys.argv[1]))
-        engine.expect([], {})
-        await engine.settle()
-        print(*engine.pool.servers(), flush=True)
-        await asyncio.sleep(600)
-
-    asyncio.run(main())
-""")
-
-
-async def test_no_server_outlives_its_operator(tmp_path: Path) -> None:
-    operator = subprocess.Popen([sys.executable, "-c", OPERATOR, str(tmp_path)], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - it starts at once
-    assert operator.stdout is not None
-    with operator.stdout as said:
-        pid = int(await asyncio.to_thread(lambda: next(line for line in said if line.strip().isdigit())))
-    assert lives(pid)
-
-    operator.kill()
-    operator.wait()
-
-    await until(lambda: not lives(pid))
