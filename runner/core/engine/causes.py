@@ -31,7 +31,7 @@ _STEPS = re.compile(
     r"|The task includes an option with an undefined variable\.|An unhandled exception occurred while [^\n]*?message"
     r"|Unexpected templating type error occurred on \([^\n]*?\)|template error while templating string"
     r"|Failed to connect to the host via ssh|The lookup plugin '[^'\n]*' failed|Ansible[A-Za-z]*(?:Error|Variable)"
-    r"|Request failed)(?::|\.) "
+    r"|Request failed|Unable to retrieve file contents)(?:[:.] |\n)"
 )
 """What Ansible did when something failed, before the cause."""
 _AFTER = re.compile(
@@ -47,6 +47,8 @@ _CONNECTION = re.compile(r"host='([^'\n]+)', port=(\d+)[^\n]{0,500}\[Errno -?\d+
 _URL_ERROR = re.compile(r"<urlopen error (?:\[Errno -?\d+\] )?([^>\n]+)>|(HTTP Error \d+: [^\n]*)")
 _WAITED = re.compile(r"even after waiting for (\d+) seconds|Timed out waiting on resource|[Rr]esource \w+ timed out")
 _HOST_KEY = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED")
+ANOTHER_KEY = "the host presents another key than the known one"
+_FINGERPRINT = re.compile(r"SHA256:[\w+/]{1,100}")
 _BECOME = re.compile(r">>> Standard Error\s+([^\n]+)")
 _GO_TYPE = re.compile(r"json: cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type ([\w.\[\]*]+)")
 _GO_TYPES = {"int32": "an integer", "int64": "an integer", "bool": "true or false", "string": "text"}
@@ -91,7 +93,7 @@ _REMEDIES: Sequence[tuple[re.Pattern[str], str]] = (
         re.compile(r"Could not resolve hostname|Name or service not known"),
         "check the name, and the DNS of the operator",
     ),
-    (re.compile(r"host key has changed|Host key verification failed"), "check the host, then its key in known_hosts"),
+    (re.compile(r"Host key verification failed"), "check the host, then its key in known_hosts"),
     (re.compile(r"Permission denied \(|Invalid/incorrect password"), "check user, key and password of the host"),
     (re.compile(r"Connection timed out|No route to host"), "check address, port and firewall"),
     (
@@ -167,7 +169,7 @@ def remedy(text: str) -> str:
 
 def origin(output: str) -> str:
     """Return the file and line of the innermost expression that Ansible names in its output; empty if it names none."""
-    shown = output[:_READ]
+    shown = output[:_READ].replace("\r", "")
     if places := _ORIGIN.findall(shown):
         path, line = places[-1]
         return f"{path}{line}"
@@ -279,7 +281,8 @@ def _of_wait(text: str, result: Mapping[str, Any], _output: Sequence[str]) -> st
 def _of_login(text: str, _result: Mapping[str, Any], _output: Sequence[str]) -> str:
     """Of a host that is another one than before, or that has no such user."""
     if _HOST_KEY.search(text):
-        return "the host key has changed since the last connection"
+        key = _FINGERPRINT.search(text)
+        return f"Host key verification failed: {ANOTHER_KEY}" + (f" ({key[0]})" if key else "")
     match = _BECOME.search(text)
     return match[1] if match else ""
 

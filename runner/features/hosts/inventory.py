@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.base.config import atomic_file
-from runner.core.engine import extravars
+from runner.core.engine import causes, extravars
 from runner.core.engine.job import RunResult, TaskFailure
 from runner.values.slots import Slot
 
@@ -31,7 +31,6 @@ _NO_HOSTS = (
     "inventory.group in watches.yaml sets (default: hosts)"
 )
 _KEY_FAILED = "Host key verification failed"
-_KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
 _FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 _KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
 _ALIVE = 10
@@ -275,7 +274,7 @@ def _explained(failure: TaskFailure, host: Host | None) -> str:
 
 def _about_key(message: str, host: Host) -> str:
     """Return what a user can do about a key. ssh's own advice names a temporary file of the run."""
-    if _KEY_CHANGED not in message:
+    if causes.ANOTHER_KEY not in message:
         return f"no key of {host.known_as} is known. Check its key and add it to known_hosts of the Secret"
     fingerprint = _FINGERPRINT.search(message)
     which = f" ({fingerprint[0]})" if fingerprint else ""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.core.engine import advice
+from runner.core.engine import advice, causes
 from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.features.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 
@@ -97,7 +97,8 @@ ANOTHER = "presents another key (SHA256:8Ue3Jyvh+/A) than the known one. If the 
 def explained(message: str, **different: object) -> str:
     host = replace(Host("db", "db.example.com", "10.0.0.1"), **different)  # type: ignore[arg-type]
     hosts = Hosts("hosts", (host, Host("other", "o", "o")), None, Credentials(), first_use=False)
-    lost = replace(failed(message), failures=(TaskFailure("Ping", message, "", host="db", unreachable=True),))
+    said = str(causes.of_task({}, message, ()))
+    lost = replace(failed(said), failures=(TaskFailure("Ping", said, "", host="db", unreachable=True),))
     lost = hosts.explain(advice.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),))))
     assert lost.missed == ("other",)
     return lost.failures[0].message
@@ -109,7 +110,10 @@ def explained(message: str, **different: object) -> str:
         (
             f"{SSH}ssh: Could not resolve hostname {UNRESOLVED}: Name or service not known\r\n",
             {},
-            f"{SSH}ssh: Could not resolve hostname db.example.com: Name or service not known\n",
+            (
+                "ssh: Could not resolve hostname db.example.com: Name or service not known "
+                "(check the name, and the DNS of the operator)"
+            ),
         ),
         (
             CHANGED,
@@ -126,7 +130,7 @@ def explained(message: str, **different: object) -> str:
             {},
             f"{VERIFICATION} no key of db.example.com is known. Check its key and add it to known_hosts of the Secret",
         ),
-        ("No user exists for uid 54321\r\n", {}, f"No user exists for uid 54321\n ({advice.NO_USER})"),
+        ("No user exists for uid 54321\r\n", {}, f"No user exists for uid 54321 ({advice.NO_USER})"),
     ],
 )
 def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
