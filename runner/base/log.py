@@ -7,6 +7,7 @@ The command line calls `configure` once. Other modules call `log.get(__name__)` 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Hashable, Sequence
@@ -93,6 +94,11 @@ def any_line(name: str, message: str, /, **fields: object) -> str:
     return f"{made}\n"
 
 
+def has_colour(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that shows colours. The user disables them with `NO_COLOR`."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def is_console() -> bool:
     """Return whether lines are for a console."""
     return _Lines.encoder == "console"
@@ -148,10 +154,10 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
         _Lines.processors = [*shared, renderer]
     else:
         shared += [_without_none, _for_console]
-        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="ts")
+        renderer = structlog.dev.ConsoleRenderer(colors=has_colour(stream), timestamp_key="ts")
         _Lines.processors = [
             *shared,
-            structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty(), timestamp_key="ts"),
+            structlog.dev.ConsoleRenderer(colors=has_colour(sys.stdout), timestamp_key="ts"),
         ]
     structlog.configure(
         processors=[*shared, renderer],

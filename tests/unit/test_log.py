@@ -35,13 +35,28 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_console_lines_have_colours_on_a_terminal(stack: ExitStack) -> None:
+def test_console_lines_have_colours_on_a_terminal(stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     terminal = Reader(stack, terminal=True)
     log.configure(level=logging.INFO, encoder="console", stream=terminal.stream)
     log.get("it", name="one").info("Run started")
     said = terminal.read()
     assert "\x1b[" in said
     assert "Run started" in said
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_console_lines_have_no_colours_if_the_user_wants_none(
+    stack: ExitStack, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    terminal = Reader(stack, terminal=True)
+    log.configure(level=logging.INFO, encoder="console", stream=terminal.stream)
+    log.get("it", name="one").error("Run failed", exc_info=ValueError("odd"))
+    said = terminal.read()
+    assert "\x1b" not in said
+    assert "ValueError: odd" in said
 
 
 def test_console_lines_have_no_colours_without_a_terminal(stack: ExitStack) -> None:
