@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -69,12 +68,12 @@ def _try(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 @contextmanager
-def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock; `waiting` is called once if another process holds it."""
-    lock = FileLock(path)
-    if not lock.acquire():
+def locked(path: Path, waiting: Callable[[], None], remind: float = 30.0) -> Iterator[None]:
+    """Hold the lock; while another process holds it, `waiting` is called at first and every `remind` seconds."""
+    lock, patience = FileLock(path), 0.0
+    while not lock.acquire(patience):
         waiting()
-        lock.acquire(math.inf)
+        patience = remind
     try:
         yield
     finally:

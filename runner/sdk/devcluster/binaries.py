@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -149,7 +148,13 @@ def provide(
     if len(installed) == len(kit.programs):
         return installed
     folder = cache_folder(environ, target, kit)
-    waiting = partial(progress.note, f"Waiting for another process that gets the programs of the {kit.what}")
+
+    def waiting() -> None:
+        holder = locks.FileLock(folder / "lock").holder()
+        process = f"process {holder}" if holder else "another process"
+        there = f"{len(find(environ, target, kit))} of {len(kit.programs)}"
+        progress.note(f"Waiting for {process}, which gets the programs of the {kit.what}: {there} are there")
+
     with locks.locked(folder / "lock", waiting):
         installed = find(environ, target, kit)
         missing = [program for program in kit.programs if program.name not in installed]

@@ -86,16 +86,18 @@ def test_patience_waits_for_a_lock_that_is_about_to_be_free(path: Path) -> None:
         lock.release()
 
 
-def test_a_callback_is_called_before_waiting_for_a_lock(path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_callback_is_called_before_waiting_for_a_lock_and_repeatedly_meanwhile(path: Path, times: int) -> None:
     first = FileLock(path)
     assert first.acquire()
     said = []
 
     def waiting() -> None:
         said.append("waiting")
-        first.release()
+        if len(said) == times:
+            first.release()
 
-    with locked(path, waiting):
+    with locked(path, waiting, remind=0.01):
         assert FileLock(path).holder() == os.getpid()
-    assert said == ["waiting"]
+    assert said == ["waiting"] * times
     assert FileLock(path).holder() is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -135,7 +136,10 @@ def test_two_that_need_the_same_programs_at_once_get_them_once(tmp_path: Path) -
     said = [process.communicate(timeout=patience()) for process in starting]
     assert [out for out, _ in said] == ["ready\n", "ready\n"]
     assert (tmp_path / "asked").read_text().split() == ["etcd", "kwok"]
-    assert any("Waiting for another process" in err for _, err in said)
+    waited = [
+        re.search(r"Waiting for process (\d+), which .* of the test: [012] of 2 are there", err) for _, err in said
+    ]
+    assert next(int(match[1]) for match in waited if match) in {process.pid for process in starting}
 
 
 def test_a_killed_builder_does_not_block_the_next_one(tmp_path: Path, environ: dict[str, str], quiet: Progress) -> None:
