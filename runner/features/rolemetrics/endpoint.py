@@ -253,8 +253,8 @@ async def _listen_somewhere(runner: web.AppRunner, host: str, port: int | None) 
             ) from error
     bound = await endpoints.listen(runner, host, 0)
     _log.warning(
-        "Default port for metrics of roles is in use, listening on another: roles that do not read the address from "
-        f"{ADDRESS_VARIABLE} cannot reach it. Free the port, or set --user-metrics-port=0",
+        "Another program, such as a second operator, uses the port to which roles send metrics; this operator uses a "
+        "free one. Ignore this if no role sends metrics to a fixed address. To hide it, set --user-metrics-port=0",
         default=requested,
         port=bound,
         error=why,
