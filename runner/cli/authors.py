@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runner.base.config import commands
+from runner.base.config.commands import Subparsers
 from runner.base.config.options import Option
 from runner.base.config.settings import OPTIONS
 from runner.cli import text as cli_text
@@ -27,25 +29,23 @@ _OK, _BAD_INPUT = 0, 2
 _VALIDATE_OPTIONS = ("watches-file", "ansible-roles-path", "ansible-collections-path")
 
 
-def add_commands(
-    commands: Any, command: Callable[..., argparse.ArgumentParser], add: Callable[[Any, Option], None]
-) -> None:
-    """Add all of them. `command` creates a parser, and `add` adds a flag of the operator to it."""
+def add_commands(group: Subparsers, add: Callable[[Any, Option], None]) -> None:
+    """Add all of them. `add` adds a flag of the operator to a parser."""
     text = "check a watches file and its roles without a cluster"
-    validate = command("validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
+    validate = commands.add(group, "validate", _validate, text, cli_text.VALIDATE, cli_text.VALIDATE_EXAMPLES)
     for option in OPTIONS:
         if option.flag in _VALIDATE_OPTIONS:
             add(validate, option)
     validate.add_argument("--strict", action="store_true", help="treat warnings as errors")
-    scaffold_cli.add_commands(commands)
-    generated = schema_cli.add_commands(commands)
+    scaffold_cli.add_commands(group)
+    generated = schema_cli.add_commands(group)
     packaging_cli.add_commands(generated)
     rbac_cli.add_commands(generated)
     scaffold_cli.add_generate_commands(generated)
-    devcluster_cli.add_commands(commands)
-    dev_cli.add_commands(commands, add)
-    migrate_cli.add_commands(commands)
-    plan_cli.add_commands(commands, add)
+    devcluster_cli.add_commands(group)
+    dev_cli.add_commands(group, add)
+    migrate_cli.add_commands(group)
+    plan_cli.add_commands(group, add)
 
 
 def _validate(arguments: argparse.Namespace) -> int:

@@ -29,14 +29,15 @@ _DESCRIPTION = """\
 Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
 command in the operator's pod:
 
-  kubectl exec -n memcached-operator-system deploy/memcached-operator-controller-manager -c manager -- \\
-    ansible-operator logs Memcached/sample -n shop
+  kubectl exec -n memcached-operator-system deploy/memcached-operator-controller-manager \\
+    -c manager -- ansible-operator logs Memcached/sample -n shop
 
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
 name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go
 to standard error; for a run in a pod, also the command for the pod's log. Control characters are shown as text, and
 managedFields of objects are omitted. The output of an active run is not masked; the operator masks secrets when the
 run ends."""
+_EXAMPLES = ("Memcached/sample -n shop", "Memcached/sample --follow")
 _CRDS = Path("config/crd/bases")
 _DISCOVERY_TIMEOUT = 5.0
 """Seconds to look up a short name in the cluster."""
@@ -46,8 +47,8 @@ _CHUNK = 1 << 16
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `logs`."""
-    text, usage = "show the output of an object's last run", "ansible-operator logs KIND/NAME [flags]"
-    logs = commands.add(subparsers, "logs", _logs, text, _DESCRIPTION, usage)
+    text = "show the output of an object's last run"
+    logs = commands.add(subparsers, "logs", _logs, text, _DESCRIPTION, _EXAMPLES, "KIND/NAME [flags]")
     logs.add_argument("object", metavar="KIND/NAME", help="object of the run")
     logs.add_argument("-n", "--namespace", help="namespace of the object; required if the name is ambiguous")
     logs.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")

@@ -11,15 +11,14 @@ import difflib
 import logging
 import os
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
 from runner import __version__
+from runner.base.config import commands
 from runner.base.config.options import Option, removed_flags
 from runner.base.config.settings import GROUPS, OPTIONS
 from runner.cli import logs
@@ -31,7 +30,6 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _CONFIGURED = {"run", "validate", "plan"}
 """Commands with flags of `OPTIONS`."""
-_HELP_COLUMN = 36
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,23 +62,22 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(replacement)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    parser, commands = _parser()
+    parser, known = _parser()
     if not arguments:
         parser.print_help()
         return OK
     command = arguments[0]
-    if not command.startswith("-") and command not in commands:
+    if not command.startswith("-") and command not in known:
         absent = "" if has_sdk() else " (the image of an operator has no commands for authors)"
-        raise ConfigError(f"{_unknown('command', command, list(commands))}{absent}; see `ansible-operator --help`")
+        raise ConfigError(f"{_unknown('command', command, list(known))}{absent}; see `ansible-operator --help`")
     joined = _joined(arguments)
     removed = removed_flags(joined) if command in _CONFIGURED else []
     if removed:
         raise ConfigError("\n".join(removed))
     parsed, unknown = parser.parse_known_args(joined)
     if unknown:
-        see = f"see `ansible-operator {'' if command.startswith('-') else command + ' '}--help`"
-        known = list(commands[command]._option_string_actions) if command in commands else ["--help"]  # noqa: SLF001
-        raise ConfigError("\n".join(f"{_unknown_argument(argument, command, known)}; {see}" for argument in unknown))
+        used: argparse.ArgumentParser = getattr(parsed, "parser", parser)
+        raise ConfigError("\n".join(f"{_unknown_argument(argument, used)}; {_see(used)}" for argument in unknown))
     run: Callable[[argparse.Namespace], int] = parsed.func
     return run(parsed)
 
@@ -89,17 +86,14 @@ class _Parser(argparse.ArgumentParser):
     """Parser that reports errors without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message}; see `{self.prog} --help`")
+        raise ConfigError(f"{message}; {_see(self)}")
 
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Formatter that keeps the lines of descriptions, and breaks no word at its dashes."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=_HELP_COLUMN)
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Name the choices as words, also those of an enumeration."""
+        choices = [str(choice) for choice in action.choices or ()]
+        if choices and value not in choices:
+            message = f"invalid choice: {value!r} (choose from {', '.join(choices)}){_meant(value, choices)}"
+            raise argparse.ArgumentError(action, message)
 
 
 def has_sdk() -> bool:
@@ -107,46 +101,34 @@ def has_sdk() -> bool:
     return find_spec("runner.sdk") is not None
 
 
-def _parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, str]]:
+    """Return the parser, and the summary of each command."""
     parser: argparse.ArgumentParser = _Parser(
         prog="ansible-operator",
         usage="ansible-operator COMMAND [flags]",
         description=cli_text.DESCRIPTION,
-        epilog=cli_text.EXAMPLES,
-        formatter_class=_Formatter,
+        formatter_class=commands.Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="ansible-operator")
-    run = _command(commands, "run", _run, "run the operator", cli_text.RUN, cli_text.RUN_EXAMPLES)
-    for title, group in GROUPS.items():
+    # The epilog lists the commands under headings.
+    group = parser.add_subparsers(metavar="COMMAND", prog=parser.prog, help=argparse.SUPPRESS)
+    run = commands.add(group, "run", _run, "run the operator", cli_text.RUN, cli_text.RUN_EXAMPLES)
+    for title, options in GROUPS.items():
         section = run.add_argument_group(title)
-        for option in group:
+        for option in options:
             _add(section, option)
-    logs.add_commands(commands)
-    rollout.add_commands(commands)
-    _command(commands, "version", _version, "show the versions of this program and its main dependencies", "", "")
+    logs.add_commands(group)
+    rollout.add_commands(group)
+    text = "show the versions of this program and its main dependencies"
+    commands.add(group, "version", _version, text, cli_text.VERSION, ("",))
     if has_sdk():
         from runner.cli import authors  # noqa: PLC0415 - the image of an operator does not have what it imports
 
-        authors.add_commands(commands, partial(_command, commands), _add)
-    return parser, dict(commands.choices)
-
-
-def _command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], text: str, description: str, examples: str
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=text,
-        usage=f"ansible-operator {name} [flags]",
-        description=description or text,
-        epilog=examples,
-        formatter_class=_Formatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(func=run)
-    return parser
+        authors.add_commands(group, _add)
+    helps = {action.dest: action.help or "" for action in group._choices_actions}  # noqa: SLF001 - no public list of them
+    parser.epilog = cli_text.overview(helps)
+    return parser, helps
 
 
 def _add(section: Any, option: Option) -> None:
@@ -168,16 +150,24 @@ def _joined(arguments: list[str]) -> list[str]:
     return joined
 
 
-def _unknown_argument(argument: str, command: str, known: Sequence[str]) -> str:
+def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.partition("=")[0]
     if not flag.startswith("-"):
-        return f"unexpected argument {argument!r} of `{command}`"
-    return _unknown("flag", flag, [*known, "--version"])
+        return f"unexpected argument {argument!r} of `{parser.prog.removeprefix('ansible-operator ')}`"
+    return _unknown("flag", flag, [*parser._option_string_actions, "--version"])  # noqa: SLF001 - no public list
 
 
 def _unknown(what: str, word: str, known: Sequence[str]) -> str:
+    return f"unknown {what} {word}{_meant(word, known)}"
+
+
+def _meant(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1)
-    return f"unknown {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _see(parser: argparse.ArgumentParser) -> str:
+    return f"see `{parser.prog} --help`"
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from runner.base.config.options import PREFIX, Option
 
@@ -12,18 +12,17 @@ Run Ansible roles and playbooks as a Kubernetes operator.
 watches.yaml maps each watched kind to a role or playbook. When an object of the kind is created, changed or deleted,
 the operator runs the role or playbook with the object's spec as variables."""
 
-EXAMPLES = """\
-first steps:
-  ansible-operator init                create a project in this folder
-  ansible-operator create api          add a kind to the project
-  ansible-operator generate crds       generate CRD schemas from the argument specs of roles
-  ansible-operator validate            check ./watches.yaml and its roles
-  ansible-operator dev                 start control plane, CRDs and operator, with a live view
-  ansible-operator cluster up          start a local control plane
-  ansible-operator plan --all          show what the roles would change in the cluster of your kubeconfig
-  ansible-operator run                 run the operator on the cluster of your kubeconfig
-  ansible-operator logs KIND/NAME      show the output of an object's last run
-  ansible-operator rollout status KIND  show how far new content has reached the objects
+_SECTIONS = {
+    "start": ("init", "create", "migrate"),
+    "develop": ("dev", "validate", "generate", "cluster"),
+    "look": ("plan", "logs", "rollout"),
+    "ship": ("run", "version"),
+}
+"""Commands in the order of their use."""
+_FIRST_STEPS = """\
+examples:
+  ansible-operator init --domain example.com --group cache --kind Memcached
+  ansible-operator dev
 
 For details: `ansible-operator COMMAND --help`. Exit codes: 0 success, 1 failure at run time, 2 invalid input.
 `plan` has other exit codes: see its help."""
@@ -33,30 +32,32 @@ Watch the kinds in watches.yaml and run their role or playbook for each object.
 
 Write a flag as --flag=value or --flag value; a boolean flag needs no value. Each flag has an environment variable,
 {PREFIX}<FLAG> in upper case with underscores: {PREFIX}RECONCILE_PERIOD=1h.
-Precedence: flag, environment variable, default in [brackets]. Durations look like 90s, 10m or 1h30m."""
+Precedence: flag, environment variable, default in [brackets]. Durations look like 90s, 10m or 1h30m.
 
-RUN_EXAMPLES = """\
-other environment variables:
-  ANSIBLE_GATHERING=explicit           gather no facts when a watch names a role
-  ANSIBLE_INVENTORY=FILE               inventory file or folder; default: localhost
-  ANSIBLE_DEBUG_LOGS=true              print the whole output of each run when it ends
-  POD_NAME                             name of this pod
+Other environment variables:
 
-examples:
-  ansible-operator run --watches-file=./watches.yaml
-  ansible-operator run --namespace=team-a --namespace=team-b --reconcile-period=1h
-  ansible-operator run --kubeconfig=./kubeconfig --context=staging --log-level=debug
-  ansible-operator run --ansible-args='--diff' --ansible-log-events=everything"""
+  ANSIBLE_GATHERING=explicit    gather no facts when a watch names a role
+  ANSIBLE_INVENTORY=FILE        inventory file or folder; default: localhost
+  ANSIBLE_DEBUG_LOGS=true       print the whole output of each run when it ends
+  POD_NAME                      name of this pod"""
+
+RUN_EXAMPLES = (
+    "--watches-file=./watches.yaml",
+    "--namespace=team-a --namespace=team-b",
+    "--kubeconfig=./kubeconfig --log-level=debug",
+    "--ansible-args='--diff' --ansible-log-events=everything",
+)
+
+VERSION = """\
+Show the versions of this program, of the packages that it depends on most, and of Python. A warning names the cause
+of slow runs."""
 
 VALIDATE = """\
 Check a watches file and the files it refers to, without a cluster and without running anything. The checks include
 fields and values, roles and playbooks, the syntax of YAML files, collections, and names that only older SDKs supported.
 The project's CRDs are compared with its watches and samples. Each problem is one line with file and line number."""
 
-VALIDATE_EXAMPLES = """\
-examples:
-  ansible-operator validate
-  ansible-operator validate --watches-file=deploy/watches.yaml --strict"""
+VALIDATE_EXAMPLES = ("", "--watches-file=deploy/watches.yaml --strict")
 
 _OLD_COMMANDS: dict[tuple[str, ...], str] = {
     ("new",): "`new` was removed: use `ansible-operator init` in a folder with the project's name",
@@ -76,6 +77,16 @@ _OLD_COMMANDS: dict[tuple[str, ...], str] = {
 def replacement_of_old_command(arguments: Sequence[str]) -> str:
     """Return an error with the replacement of a command of an older SDK; empty for other commands."""
     return next((_OLD_COMMANDS[key] for n in (2, 1) if (key := tuple(arguments[:n])) in _OLD_COMMANDS), "")
+
+
+def overview(helps: Mapping[str, str]) -> str:
+    """Return the list of the commands under headings. `helps` contains the summary of each."""
+    sections = (
+        "\n".join((f"{heading}:", *(f"  {name:<10}{helps[name]}" for name in names if name in helps)))
+        for heading, names in _SECTIONS.items()
+        if not helps.keys().isdisjoint(names)
+    )
+    return "\n\n".join((*sections, _FIRST_STEPS))
 
 
 def help_of(option: Option) -> str:

@@ -28,7 +28,8 @@ unchanged."""
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `rbac` to the commands of `generate`."""
-    parser = commands.add(subparsers, "rbac", _rbac, "add recorded permissions to the operator's role", _DESCRIPTION)
+    text = "add recorded permissions to the operator's role"
+    parser = commands.add(subparsers, "rbac", _rbac, text, _DESCRIPTION, ("rights.yaml",), "FILE [flags]")
     parser.add_argument("file", type=Path, metavar="FILE", help="file that `run --record-rbac=FILE` wrote")
 
 
@@ -46,7 +47,8 @@ def _rbac(arguments: argparse.Namespace) -> int:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
         _ROLE.write_text(text, encoding="utf-8")
-    sys.stdout.write(f"{_ROLE}: {len(added)} rules added\n" if added else f"{_ROLE}: no permission is missing\n")
+    counted = f"{len(added)} {'rule' if len(added) == 1 else 'rules'} added"
+    sys.stdout.write(f"{_ROLE}: {counted if added else 'no permission is missing'}\n")
     for account in sorted({right.account for right in recorded if right.account}):
         sys.stdout.write(f"not added: the permissions of the service account {account}; apply its Roles in the file\n")
     return 0

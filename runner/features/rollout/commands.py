@@ -33,12 +33,11 @@ operator sees a change within seconds, and before it begins another object.
   restart   runs all objects again, step by step
 
 KIND is a kind, or a qualified name: Memcached, memcached.cache.example.com."""
-_EXAMPLES = """\
-examples:
-  ansible-operator rollout status Memcached
-  ansible-operator rollout status Memcached --watch     until the rollout of the operator's content ends (exit code 0)
-                                                        or is paused (1)
-  ansible-operator rollout pause Memcached -n memcached-operator-system"""
+_EXAMPLES = (
+    "status Memcached",
+    "status Memcached --watch    wait for the end (code 0) or a pause (1)",
+    "pause Memcached -n memcached-operator-system",
+)
 _INTERVAL = 2.0
 _PATIENCE = 30.0
 """Seconds until the command reports that it waits for the operator."""
@@ -48,11 +47,9 @@ _MOST_NAMED = 10
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `rollout`."""
-    text, usage = "show, pause, resume or restart a rollout", "status|pause|resume|restart KIND [flags]"
-    parser = commands.add(
-        subparsers, "rollout", _command, text, _DESCRIPTION, f"ansible-operator rollout {usage}", _EXAMPLES
-    )
-    parser.add_argument("verb", choices=_VERBS, metavar="status|pause|resume|restart", help="see above")
+    text = "show, pause, resume or restart a rollout"
+    parser = commands.add(subparsers, "rollout", _command, text, _DESCRIPTION, _EXAMPLES, "VERB KIND [flags]")
+    parser.add_argument("verb", choices=_VERBS, metavar="VERB", help="status, pause, resume or restart")
     parser.add_argument("kind", metavar="KIND", help="kind of the objects")
     parser.add_argument("-n", "--namespace", default="", help="namespace of the operator; default: all are searched")
     parser.add_argument("--watch", action="store_true", help="with status: wait until the rollout ends or is paused")

@@ -22,7 +22,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from runner.base.config import sources
+from runner.base.config import commands, sources
 from runner.base.config.commands import Subparsers
 from runner.base.config.options import Option
 from runner.base.config.settings import OPTIONS, Settings
@@ -45,24 +45,19 @@ installs the project's CRDs, and runs the operator. After an edit of the watches
 the operator starts again. While the project is invalid, no run starts. Shows kinds, queues, runs and the last error;
 without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
 
-Flags after `--` are passed to `ansible-operator run`.
-"""
+Flags after `--` are passed to `ansible-operator run`."""
+_EXAMPLES = ("", "--node=real -- --log-level=debug")
 
 
 def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> None:
     """Add `dev`. `add` adds a flag of the operator to a parser."""
-    parser = subparsers.add_parser(
-        "dev",
-        help="start a control plane, install the CRDs and run the operator, with a live view",
-        usage="ansible-operator dev [flags] [-- FLAGS OF run]",
-        description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "start a control plane, install the CRDs and run the operator, with a live view"
+    form = "[flags] [-- FLAGS OF run]"
+    parser = commands.add(subparsers, "dev", partial(_dev, add), text, _DESCRIPTION, _EXAMPLES, form)
     parser.add_argument("--name", default="dev", help="name of the control plane; each name is a separate one [dev]")
     add_node_option(parser)
     chosen.add_options(parser)
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
-    parser.set_defaults(func=partial(_dev, add))
 
 
 class News(Enum):

@@ -12,8 +12,10 @@ import shlex
 import signal
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
+from runner.base.config import commands
 from runner.base.config.commands import Subparsers
 from runner.sdk.devcluster import containerd, images, named
 from runner.sdk.devcluster.cluster import get_programs
@@ -36,41 +38,43 @@ Load an image into the real node of a control plane, which has no registry. IMAG
 
 The container tool is Docker if its engine runs, then podman, then buildah.
 """
-_Raw = argparse.RawDescriptionHelpFormatter
+_BUILD = """\
+Download or build the programs of a control plane into the cache folder, once. `cluster up` and `dev` do this too. A
+build takes some minutes."""
+_UP = """\
+Start a control plane in the background. It runs until `cluster down`. If one of this name runs already, the command
+only prints its kubeconfig."""
+_DOWN = "Stop a control plane and delete its data. Its logs are kept for a day, see `cluster status`."
+_STATUS = """\
+List the control planes that run, with API server, nodes, kubeconfig and logs, and those that stopped. Logs of control
+planes that stopped more than a day ago are removed."""
+_KUBECONFIG = "Print the path of the kubeconfig of a control plane that runs, or its content."
+_EXAMPLES = ("up", "down")
 
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `cluster` and its commands."""
-    cluster = subparsers.add_parser(
-        "cluster",
-        help="run a real control plane on this machine, for development and tests",
-        description=_DESCRIPTION,
-        formatter_class=_Raw,
-    )
-    commands = cluster.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    programs = commands.add_parser("build", help="download or build the programs")
-    add_node_option(programs)
-    programs.set_defaults(func=_build)
-    start = commands.add_parser("up", help="start a control plane that runs until `down`, unless it already runs")
+    text = "run a real control plane on this machine, for development and tests"
+    cluster = commands.group(subparsers, "cluster", text, _DESCRIPTION, _EXAMPLES)
+
+    add = partial(commands.add, cluster)
+    add_node_option(add("build", _build, "download or build the programs", _BUILD, ("", "--node=real")))
+    text = "start a control plane that runs until `down`, unless it already runs"
+    start = add("up", _up, text, _UP, ("", "--node=real --kubeconfig=kubeconfig"))
     _name(start)
     add_node_option(start)
     start.add_argument("--kubeconfig", type=Path, metavar="FILE", help="copy the kubeconfig to FILE")
     start.add_argument("--foreground", action="store_true", help="run in the foreground; Ctrl-C stops it")
-    start.set_defaults(func=_up)
-    load = commands.add_parser("load", help="load an image into the real node", description=_LOAD, formatter_class=_Raw)
+    load = add("load", _load, "load an image into the real node", _LOAD, ("shop-operator:v0.0.1",), "IMAGE [flags]")
     load.add_argument("source", metavar="IMAGE", help="an archive, an OCI layout, a directory, or a name; see above")
     load.add_argument("--tag", metavar="NAME", help="name of the image in the cluster [its own name]")
     load.add_argument("--name", help="name of the control plane [that of KUBECONFIG, otherwise default]")
-    load.set_defaults(func=_load)
-    stop = commands.add_parser("down", help="stop a control plane and delete its data; its logs are kept")
-    _name(stop)
-    stop.set_defaults(func=_down)
-    status = commands.add_parser("status", help="list control planes and their logs")
-    status.set_defaults(func=_status)
-    show = commands.add_parser("kubeconfig", help="print the path of the kubeconfig")
+    text = "stop a control plane and delete its data; its logs are kept for a day"
+    _name(add("down", _down, text, _DOWN, ("--name=dev-shop-operator",)))
+    add("status", _status, "list control planes and their logs", _STATUS, ("",))
+    show = add("kubeconfig", _kubeconfig, "print the path of the kubeconfig", _KUBECONFIG, ("", "--content"))
     _name(show)
     show.add_argument("--content", action="store_true", help="print the content of the kubeconfig")
-    show.set_defaults(func=_kubeconfig)
 
 
 def _name(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +169,9 @@ def _status(_arguments: argparse.Namespace) -> int:
     if not clusters:
         _print("No control plane runs. Start one with `ansible-operator cluster up`.")
     for cluster in clusters:
+        if cluster.supervisor is None:
+            _print(f"{cluster.name}: stopped; logs, for a day: {cluster.layout.logs}")
+            continue
         _print(f"{cluster.name}: {cluster.state}")
         if cluster.facts:
             _print(f"  API server  {cluster.facts['url']}, since {cluster.facts['started']}")

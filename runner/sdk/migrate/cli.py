@@ -32,13 +32,13 @@ Dockerfiles, collections, renamed modules and variables, settings of watches) in
 With --try, it also runs the project's samples on a local control plane, with each ansible-core and engine.
 
 Exit codes: 0 nothing to do, 1 work left, 2 not a project."""
+_EXAMPLES = ("", "../memcached-operator --write")
 
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `migrate`."""
     text = "report which parts of a project of the Go operator need a change"
-    usage = "ansible-operator migrate [DIR] [flags]"
-    parser = commands.add(subparsers, "migrate", _migrate, text, _DESCRIPTION, usage)
+    parser = commands.add(subparsers, "migrate", _migrate, text, _DESCRIPTION, _EXAMPLES, "[DIR] [flags]")
     parser.add_argument("folder", nargs="?", default=".", type=Path, metavar="DIR", help="folder of the project [.]")
     parser.add_argument(
         "--watches-file",
@@ -46,7 +46,9 @@ def add_commands(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="watches file, relative to DIR [watches.yaml, otherwise every file whose content is that of one]",
     )
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    parser.add_argument(
+        "--output", choices=("text", "json"), metavar="text|json", default="text", help="format of the report [text]"
+    )
     parser.add_argument(
         "--write", action="store_true", help="make the mechanical changes, and list all other findings in MIGRATION.md"
     )

@@ -33,6 +33,11 @@ catalogs; nothing is written if it breaks one."""
 _MANIFESTS = """\
 Write the output of `kubectl kustomize config/default` for an operator that watches a few namespaces to standard output.
 The operator gets a Role in each of these namespaces, and a ClusterRole only for cluster-scoped resources."""
+_EXAMPLES = {
+    "chart": "--chart-version 1.2.0",
+    "bundle": "--bundle-version 1.2.0 --channels stable",
+    "manifests": "--namespaces shop | kubectl apply -f -",
+}
 
 
 def add_commands(subparsers: Subparsers) -> None:
@@ -53,11 +58,11 @@ def add_commands(subparsers: Subparsers) -> None:
     manifests = _command(
         subparsers, "manifests", _manifests, "write manifests of an operator that watches some namespaces", _MANIFESTS
     )
-    manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="comma-separated namespaces to watch")
+    manifests.add_argument("--namespaces", required=True, metavar="NAMES", help="comma-separated namespaces; required")
 
 
 def _command(subparsers: Subparsers, name: str, run: Any, text: str, description: str) -> argparse.ArgumentParser:
-    parser = commands.add(subparsers, name, run, text, description)
+    parser = commands.add(subparsers, name, run, text, description, (_EXAMPLES[name],))
     parser.add_argument(
         "--manifests", metavar="FILE", help="read manifests from FILE instead of kustomize; - is standard input"
     )

@@ -30,10 +30,7 @@ FLAGS = (
     *("max-concurrent-reconciles", "kubeconfig", "context"),
 )
 """Flags of `run` that the command has too."""
-_USAGE = """\
-ansible-operator plan [--delete] KIND/NAME [flags]
-       ansible-operator plan --all [KIND] [flags]
-       ansible-operator plan -f FILE [flags]"""
+_FORMS = "[--delete] KIND/NAME [flags]\n--all [KIND] [flags]\n-f FILE [flags]"
 _DESCRIPTION = """\
 Show what the roles in this folder would change in the cluster of the kubeconfig. The command runs the role or playbook
 of watches.yaml for each resource as the operator does, with `--check --diff`. Each write becomes a dry run of the API
@@ -43,19 +40,19 @@ A plan is partial if a task does not support check mode. It fails if a task fail
 Values of Secrets are masked.
 
 Exit codes: 0 no change, 2 changes, 1 error."""
-_EXAMPLES = """\
-examples:
-  ansible-operator plan Memcached/sample -n shop    one resource
-  ansible-operator plan --all                       every resource of every watch
-  ansible-operator plan -f sample.yaml              a resource that is not applied
-  ansible-operator plan --delete Memcached/sample   the deletion of a resource
-  ansible-operator plan --all Memcached --output json"""
+_EXAMPLES = (
+    "Memcached/sample -n shop    one resource",
+    "--all                       every resource of every watch",
+    "-f sample.yaml              a resource that is not applied",
+    "--delete Memcached/sample   the deletion of a resource",
+    "--all Memcached --output json",
+)
 
 
 def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], None]) -> None:
     """Add `plan`. `add_option` adds a flag of `run`."""
     text = "show what the roles in this folder would change, without changing it"
-    parser = commands.add(subparsers, "plan", _plan, text, _DESCRIPTION, _USAGE, _EXAMPLES)
+    parser = commands.add(subparsers, "plan", _plan, text, _DESCRIPTION, _EXAMPLES, _FORMS)
     parser.add_argument("object", nargs="?", default="", metavar="KIND/NAME", help="resource to plan")
     parser.add_argument("--all", action="store_true", help="plan all resources, of one kind or of all watched kinds")
     parser.add_argument(
@@ -67,7 +64,9 @@ def add_commands(subparsers: Subparsers, add_option: Callable[[Any, Option], Non
     )
     parser.add_argument("--delete", action="store_true", help="plan the deletion of KIND/NAME")
     parser.add_argument("-n", "--namespace", dest="within", default="", metavar="NAME", help="namespace")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="format of the report [text]")
+    parser.add_argument(
+        "--output", choices=("text", "json"), metavar="text|json", default="text", help="format of the report [text]"
+    )
     for option in OPTIONS:
         if option.flag in FLAGS:
             add_option(parser, option)
@@ -127,10 +126,10 @@ def _write(plan: Plan, output: str) -> None:
 
         sys.stdout.write(json.dumps(document(plan), indent=2) + "\n")
         return
+    from runner.base import log  # noqa: PLC0415 - as above
     from runner.sdk.preview.text import Style, lines  # noqa: PLC0415 - as above
 
-    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    for line in lines(plan, Style(colour)):
+    for line in lines(plan, Style(log.has_colour(sys.stdout))):
         sys.stdout.write(line + "\n")
 
 

@@ -29,48 +29,45 @@ _INIT = """\
 Create an operator project in this folder: watches.yaml, roles/, playbooks/, molecule/, config/ with the manifests,
 Makefile and Dockerfile. Existing files are never overwritten. With --kind, `init` also adds the first kind."""
 
-_INIT_EXAMPLES = """\
-examples:
-  ansible-operator init --domain example.com
-  ansible-operator init --domain example.com --group cache --version v1alpha1 --kind Memcached --generate-role"""
+_INIT_EXAMPLES = ("--domain example.com", "--domain example.com --group cache --kind Memcached")
 
 _API = """\
 Add a kind to the project in this folder: its CRD, the operator's RBAC rules, user roles, a sample, an entry in
 watches.yaml, a molecule test, and a role unless one of that name exists. If the project already has the kind, a version
 is added to its CRD. Existing files are only extended."""
 
-_API_EXAMPLES = """\
-examples:
-  ansible-operator create api --group cache --kind Memcached --finalizer
-  ansible-operator create api --group cache --version v1beta1 --kind Memcached
-  ansible-operator create api --group infra --kind Tenant --namespaced=false --short-name tn"""
+_API_EXAMPLES = (
+    "--group cache --kind Memcached --finalizer",
+    "--group cache --version v1beta1 --kind Memcached",
+    "--group infra --kind Tenant --namespaced=false",
+)
 
 _PODS = """\
 Write the manifests of an operator with a watch that sets `isolation: pod` to config/pods, and include them in
 config/default: permissions, the Service to which pods of runs connect, and the operator's port and address. Charts,
 bundles and manifests of the project then contain them too. Existing files are only extended."""
 
+_CREATE = "Add parts to the project in this folder. Existing files are only extended."
+
 
 def add_commands(subparsers: Subparsers) -> None:
     """Add `init` and `create`."""
-    form = argparse.RawDescriptionHelpFormatter
-    init = subparsers.add_parser(
-        "init", help="create a project in this folder", description=_INIT, epilog=_INIT_EXAMPLES, formatter_class=form
-    )
+    init = commands.add(subparsers, "init", _init, "create a project in this folder", _INIT, _INIT_EXAMPLES)
     init.add_argument("--plugins", default="ansible", help="must be `ansible`; for compatibility")
     init.add_argument("--domain", default="my.domain", help="domain of the project's API groups [my.domain]")
     init.add_argument("--project-name", default="", metavar="NAME", help="name of the project [the folder's name]")
-    init.add_argument("--project-version", default="3", choices=["3"], help="format of PROJECT; for compatibility")
+    init.add_argument(
+        "--project-version", default="3", choices=["3"], metavar="3", help="format of PROJECT; for compatibility"
+    )
     _add_kind(init)
-    init.set_defaults(func=_init)
-    create = subparsers.add_parser("create", help="`create api`: add a kind to the project in this folder")
-    subcommands = create.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_kind(commands.add(subcommands, "api", _create_api, "add a kind", _API, epilog=_API_EXAMPLES))
+    text = "`create api`: add a kind to the project in this folder"
+    create = commands.group(subparsers, "create", text, _CREATE, _API_EXAMPLES)
+    _add_kind(commands.add(create, "api", _create_api, "add a kind", _API, _API_EXAMPLES))
 
 
 def add_generate_commands(subparsers: Subparsers) -> None:
     """Add `pods` to the commands of `generate`."""
-    pods = commands.add(subparsers, "pods", _pods, "write the manifests for runs in pods", _PODS)
+    pods = commands.add(subparsers, "pods", _pods, "write the manifests for runs in pods", _PODS, ("",))
     pods.add_argument(
         "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
     )

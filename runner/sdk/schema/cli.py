@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from runner.core.watches.watch import Watch
     from runner.sdk.schema.files import Generated
 
+_GENERATE = "Write files of the project in this folder from its other files."
+_EXAMPLES = ("crds", "chart --chart-version 1.2.0")
 _DESCRIPTION = """\
 Write the schema of each watched kind's spec to its CRD, from meta/argument_specs.yml of its role: types, defaults,
 choices, required options, descriptions, nested options, and validation rules for options that exclude or require each
 other. meta/crd_validations.yml of the role adds further rules. A role without argument specs accepts any spec. All
 other lines of the CRD remain unchanged."""
-
-
 _DESCRIPTION_BACK = """\
 Add the fields of each watched kind's spec in its CRD to meta/argument_specs.yml of its role: options with types,
 defaults, choices and descriptions, and which options exclude or require each other. Existing options remain unchanged.
@@ -34,16 +34,13 @@ A warning lists parts of the schema that an argument spec cannot express."""
 
 def add_commands(subparsers: Subparsers) -> Subparsers:
     """Add `generate` and its commands. Return these, so that more commands can be added."""
-    generate = subparsers.add_parser(
-        "generate",
-        help="generate CRD schemas, argument specs of roles, RBAC rules, manifests, a Helm chart, or an OLM bundle",
-    )
-    subcommands = generate.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    text = "generate CRD schemas, argument specs of roles, RBAC rules, manifests, a Helm chart, or an OLM bundle"
+    subcommands = commands.group(subparsers, "generate", text, _GENERATE, _EXAMPLES)
     for name, run, text, description in (
         ("crds", _crds, "write the schemas of CRDs from the roles' argument specs", _DESCRIPTION),
         ("argspec", _argspec, "write the roles' argument specs from the CRDs", _DESCRIPTION_BACK),
     ):
-        parser = commands.add(subcommands, name, run, text, description)
+        parser = commands.add(subcommands, name, run, text, description, ("", "--check"))
         parser.add_argument(
             "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
         )

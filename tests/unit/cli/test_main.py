@@ -13,7 +13,7 @@ def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None
     assert main.main([]) == 0
     printed = capsys.readouterr().out
     for command in ("run", "validate", "version", "cluster"):
-        assert f"\n    {command} " in printed
+        assert f"\n  {command} " in printed
 
 
 @pytest.mark.parametrize("arguments", [["run", "--help"], ["help", "run"], ["run", "-h"]], ids=" ".join)
