@@ -30,8 +30,11 @@ from runner.core.watches import (
 from runner.core.watches.field import Entry, FeatureFields
 from runner.core.watches.policy import FinalizerLimit, RunMode, RunPolicy, StatusTrigger
 from runner.core.watches.spec_paths import SpecPath
+from runner.values.errors import ConfigError
 from runner.values.objects import GVK
 from runner.values.slots import EMPTY, Slot, Slots
+
+_DEFAULT_FILE = Path("watches.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +197,7 @@ def examine(
 
     Raises ConfigError if the file cannot be read.
     """
-    source = tree.expand(str(path), tree.read(cwd / path, str(path)), environ)
+    source = tree.expand(str(path), _text(cwd, path), environ)
     context = FieldContext(source, problems, "", removed=declared.REMOVED)
     roots = tree.documents(source, problems)
     if not roots:
@@ -213,6 +216,15 @@ def examine(
     if not root.value:
         context.warn(root, "", "the list is empty: the operator watches nothing")
     return _entries(root, context, _Reader(cwd, search_path, features))
+
+
+def _text(cwd: Path, path: Path) -> str:
+    """Read the watches file. Outside of a project's folder, the error names that folder, or how to make one."""
+    if path == _DEFAULT_FILE and not (cwd / path).exists():
+        above = next((parent for parent in cwd.absolute().parents if (parent / path).is_file()), None)
+        advice = f"the project's folder {above}" if above else "a project's folder, or create a project with `init`"
+        raise ConfigError(f"no {path} in this folder ({cwd.absolute()}); run the command in {advice}")
+    return tree.read(cwd / path, str(path))
 
 
 _SHAPE = "a list of watches (`- …`), each with version, kind, and role or playbook"

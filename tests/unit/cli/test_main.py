@@ -146,3 +146,19 @@ def test_a_flag_may_be_given_in_each_of_its_forms(
     monkeypatch.chdir(tmp_path)
     assert main.main(["run", *flags]) == 2
     assert capsys.readouterr().err == f"error: none.yaml: file not found ({tmp_path}/none.yaml)\n"
+
+
+@pytest.mark.parametrize("command", ["validate", "run", "dev", "generate crds", "plan --all"])
+@pytest.mark.parametrize("is_below", [True, False])
+def test_outside_of_a_project_the_error_says_where_to_run_the_command(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_below: bool
+) -> None:
+    project, folder = tmp_path / "shop", tmp_path / "shop/roles/shop"
+    folder.mkdir(parents=True)
+    if is_below:
+        (project / "watches.yaml").write_text("[]\n")
+    monkeypatch.chdir(folder)
+    assert main.main(command.split()) != 0
+    advice = f"the project's folder {project}" if is_below else "a project's folder, or create a project with `init`"
+    said = f"error: no watches.yaml in this folder ({folder}); run the command in {advice}\n"
+    assert capsys.readouterr().err == said

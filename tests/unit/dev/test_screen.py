@@ -53,7 +53,7 @@ def test_outside_of_a_project_the_error_names_the_missing_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["dev"]) == BAD_INPUT
-    assert "no watches.yaml in this folder" in capsys.readouterr().err
+    assert f"no watches.yaml in this folder ({tmp_path}); run the command in a project's" in capsys.readouterr().err
 
 
 def test_a_cluster_without_kubectl_is_refused(
