@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import sys
@@ -47,6 +48,7 @@ without a terminal, prints a line per event. Ctrl-C stops everything. Docker is 
 
 Flags after `--` are passed to `ansible-operator run`."""
 _EXAMPLES = ("", "--node=real -- --log-level=debug")
+_LONGEST_NAME = 40
 
 
 def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> None:
@@ -54,7 +56,9 @@ def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> 
     text = "start a control plane, install the CRDs and run the operator, with a live view"
     form = "[flags] [-- FLAGS OF run]"
     parser = commands.add(subparsers, "dev", partial(_dev, add), text, _DESCRIPTION, _EXAMPLES, form)
-    parser.add_argument("--name", default="dev", help="name of the control plane; each name is a separate one [dev]")
+    parser.add_argument(
+        "--name", help="name of the control plane; each name is a separate one [dev-PROJECT, with the project's name]"
+    )
     add_node_option(parser)
     chosen.add_options(parser)
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
@@ -87,11 +91,6 @@ class _StopSignal:
 
 
 def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> int:
-    if not Path("watches.yaml").exists() and not any("watches-file" in flag for flag in arguments.flags):
-        raise ConfigError(
-            "no watches.yaml in this folder; run the command in a project's folder, or create a project with "
-            "`ansible-operator init`"
-        )
     if any(flag.startswith(("--kubeconfig", "--context")) for flag in arguments.flags):
         raise ConfigError(
             "set --kubeconfig and --context before `--`, so that the CRDs are applied to the same cluster"
@@ -112,6 +111,17 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
             signal.signal(number, handler)
 
 
+def _default_name(folder: Path) -> str:
+    """Return the name of the control plane of the project in a folder. Without PROJECT, the folder's name is used."""
+    from runner.sdk.scaffold import project  # noqa: PLC0415 - every command would wait for what it imports
+    from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - as above
+
+    name = folder.name
+    with suppress(ConfigError):
+        name = project.read(ChangeSet(folder)).name
+    return re.sub("[^a-z0-9]+", "-", f"dev-{name.lower()}")[:_LONGEST_NAME].strip("-")
+
+
 @contextmanager
 def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, ...], str, Mapping[str, str]]]:
     """Yield a cluster: instructions for the user, its kubectl, and the environment that selects it."""
@@ -128,7 +138,8 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
     if ignored := chosen.ignored(os.environ, "--kubeconfig"):
         _print(ignored)
     nodes = choose(arguments.node, os.environ)
-    with named.foreground(os.environ, arguments.name, sys.stderr, nodes) as started:
+    name = arguments.name or _default_name(Path.cwd())
+    with named.foreground(os.environ, name, sys.stderr, nodes) as started:
         if started.facts is None:
             raise OperatorError(
                 f"the control plane {started.name!r} stopped right after its start; see {started.layout.logs}"

@@ -29,6 +29,7 @@ from runner.values.errors import ClusterError
 _STARTS_WITHIN = 150.0
 _ENDS_WITHIN = 20.0
 _POLL = 0.05
+_LOGS_KEPT = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,23 @@ def _look(name: str, layout: Layout) -> NamedCluster:
 
 
 def every(environ: Mapping[str, str]) -> list[NamedCluster]:
-    """Return all clusters that run or have logs."""
+    """Return all clusters that run or have logs. Remove the logs of those that stopped more than a day ago."""
     folder = folders.clusters(environ)
     names = sorted(path.name for path in folder.glob("*/") if folders.is_name(path.name))
-    return [look(environ, name) for name in names]
+    clusters = [look(environ, name) for name in names]
+    for cluster in clusters:
+        _remove_old_logs(cluster.layout)
+    return [cluster for cluster in clusters if cluster.supervisor is not None or cluster.layout.logs.exists()]
+
+
+def _remove_old_logs(layout: Layout) -> None:
+    written = [path.stat().st_mtime for path in (layout.logs, *layout.logs.rglob("*")) if path.exists()]
+    lock = FileLock(layout.lock)
+    if written and time.time() - max(written) > _LOGS_KEPT and lock.acquire():  # a cluster that runs holds the lock
+        try:
+            shutil.rmtree(layout.logs)
+        finally:
+            lock.release()
 
 
 def up(environ: Mapping[str, str], name: str, progress: TextIO, nodes: Nodes) -> tuple[NamedCluster, bool]:
@@ -103,7 +117,10 @@ def foreground(environ: Mapping[str, str], name: str, progress: TextIO, nodes: N
     """Run a named cluster until the context ends. Raises ClusterError if it already runs."""
     cluster = look(environ, name)
     if cluster.supervisor is not None:
-        raise ClusterError(f"cluster {name!r} already runs; stop it with `ansible-operator cluster down --name {name}`")
+        raise ClusterError(
+            f"cluster {name!r} already runs (process {cluster.supervisor}); choose another name with --name, or stop "
+            f"it with `ansible-operator cluster down --name {name}`"
+        )
     supervised = _launch(cluster, progress, nodes)
     try:
         yield look(environ, name)

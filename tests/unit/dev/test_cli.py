@@ -123,3 +123,35 @@ def test_flags_of_run_select_no_other_cluster(project: Path, capsys: pytest.Capt
     assert main.main(["dev", "--", "--kubeconfig=given"]) != 0
     assert "set --kubeconfig and --context before `--`" in capsys.readouterr().err
     assert not (project / "writes").exists()
+
+
+@pytest.mark.parametrize(
+    ("project_file", "folder", "name"),
+    [
+        ("projectName: shop-operator\n", "any", "dev-shop-operator"),
+        (None, "Shop_Operator.2", "dev-shop-operator-2"),
+        ("no project", "shop", "dev-shop"),
+        ("projectName: " + "a" * 35 + "-bcdef\n", "any", "dev-" + "a" * 35),
+    ],
+)
+def test_the_control_plane_has_the_name_of_the_project_so_that_each_project_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, project_file: str | None, folder: str, name: str
+) -> None:
+    names: list[str] = []
+
+    def start(_environ: object, name: str, *_: object) -> None:
+        names.append(name)
+        raise ClusterError("started")
+
+    monkeypatch.setattr(named, "foreground", start)
+    place = tmp_path / folder
+    place.mkdir()
+    monkeypatch.chdir(place)
+    (place / "watches.yaml").write_text("[]\n")
+    if project_file is not None:
+        (place / "PROJECT").write_text(
+            f"domain: example.com\nlayout: [ansible.sdk.operatorframework.io/v1]\n{project_file}"
+        )
+    assert main.main(["dev", "--node=fake"]) != 0
+    assert main.main(["dev", "--node=fake", "--name=mine"]) != 0
+    assert names == [name, "mine"]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -54,9 +56,24 @@ def test_status_prints_the_folder_with_the_logs_of_a_stopped_cluster(
 ) -> None:
     (state / "team" / "logs").mkdir(parents=True)
     assert _run("status") == 0
-    out = capsys.readouterr().out
-    assert "team: stopped" in out
-    assert str(state / "team" / "logs") in out
+    assert capsys.readouterr().out == f"team: stopped; logs, for a day: {state / 'team' / 'logs'}\n"
+
+
+@pytest.mark.parametrize(("hours", "is_running", "remain"), [(23, False, True), (25, False, False), (25, True, True)])
+def test_status_removes_the_logs_of_a_cluster_that_stopped_more_than_a_day_ago(
+    state: Path, capsys: pytest.CaptureFixture[str], hours: float, *, is_running: bool, remain: bool
+) -> None:
+    log, lock = state / "team/logs/etcd.log", FileLock(state / "team/lock")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    assert not is_running or lock.acquire()
+    for path in (log, log.parent):
+        os.utime(path, (0.0, time.time() - hours * 3600))
+    assert _run("status") == 0
+    lock.release()
+    assert log.exists() == remain
+    printed = capsys.readouterr().out
+    assert ("team: " in printed, "No control plane runs" in printed) == (remain, not remain)
 
 
 def test_a_cluster_that_is_not_ready_yet_is_starting(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +87,9 @@ def test_a_cluster_that_is_not_ready_yet_is_starting(state: Path, capsys: pytest
 def test_two_cannot_have_one_name_in_the_foreground(state: Path) -> None:
     lock = FileLock(state / "default" / "lock")
     assert lock.acquire()
-    with pytest.raises(ClusterError, match="cluster down"):
+    with pytest.raises(
+        ClusterError, match=rf"\(process {os.getpid()}\); choose another name with --name, or .*cluster down"
+    ):
         _run("up", "--foreground")
     lock.release()
 
