@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from runner.sdk.schema.files import Generated
 
 _GENERATE = "Write files of the project in this folder from its other files."
+_SAMPLES = Path("config/samples")
 _EXAMPLES = ("crds", "chart --chart-version 1.2.0")
 _DESCRIPTION = """\
 Write the schema of each watched kind's spec to its CRD, from meta/argument_specs.yml of its role: types, defaults,
 choices, required options, descriptions, nested options, and validation rules for options that exclude or require each
 other. meta/crd_validations.yml of the role adds further rules. A role without argument specs accepts any spec. All
-other lines of the CRD remain unchanged."""
+other lines of the CRD remain unchanged. A sample with an empty spec gets the required options."""
 _DESCRIPTION_BACK = """\
 Add the fields of each watched kind's spec in its CRD to meta/argument_specs.yml of its role: options with types,
 defaults, choices and descriptions, and which options exclude or require each other. Existing options remain unchanged.
@@ -56,15 +57,19 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
 def _crds(arguments: argparse.Namespace) -> int:
     from runner.sdk.schema import files  # noqa: PLC0415 - help needs no YAML
 
-    generated = files.generate(_watches(arguments), arguments.crds)
-    return _write(generated, "CRDs are up to date", check=arguments.check)
+    watches = _watches(arguments)
+    code = _write(files.generate(watches, arguments.crds), "CRD", check=arguments.check)
+    if not arguments.check:
+        for path in files.complete_samples(watches, arguments.crds, _SAMPLES):
+            sys.stdout.write(f"changed  {path}: required options, with values to edit\n")
+    return code
 
 
 def _argspec(arguments: argparse.Namespace) -> int:
     from runner.sdk.schema import files  # noqa: PLC0415 - the same
 
     generated = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
-    return _write(generated, "argument specs are up to date", check=arguments.check)
+    return _write(generated, "argument spec", check=arguments.check)
 
 
 def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
@@ -84,7 +89,7 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
     return loaded.watches
 
 
-def _write(generated: list[Generated], fine: str, *, check: bool) -> int:
+def _write(generated: list[Generated], what: str, *, check: bool) -> int:
     """Write the changed files, or only list them with `check`. Return the exit code."""
     changed = [file for file in generated if file.after != file.before]
     if not check:
@@ -92,7 +97,8 @@ def _write(generated: list[Generated], fine: str, *, check: bool) -> int:
             file.path.parent.mkdir(parents=True, exist_ok=True)
             file.path.write_text(file.after, encoding="utf-8")
     word = "differs" if check else "changed"
-    lines = [f"{word}  {_shown(file.path)}" for file in changed] or [f"all {len(generated)} {fine}"]
+    counted = f"1 {what} is" if len(generated) == 1 else f"all {len(generated)} {what}s are"
+    lines = [f"{word}  {_shown(file.path)}" for file in changed] or [f"{counted} up to date"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     sys.stderr.write(
         "".join(f"warning: {_shown(file.path)}: {problem}\n" for file in generated for problem in file.problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,28 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
         after = _extended(known.after, arguments, frozenset(watch.vars), str(path))
         generated[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
     return list(generated.values())
+
+
+def complete_samples(watches: Iterable[Watch], folder: Path, samples: Path) -> list[Path]:
+    """Add the required options of the CRDs to samples with an empty spec, with values to edit. Return changed files."""
+    changed = []
+    for path, watch in product(sorted(samples.glob("*.yaml")), watches):
+        head, empty, rest = path.read_text(encoding="utf-8").partition("\nspec: {}\n")
+        if empty and f"apiVersion: {watch.gvk.api_version}\nkind: {watch.gvk.kind}\n" in head:
+            values = _example(_spec_schema(folder, watch.gvk))
+            if values:
+                path.write_text(f"{head}\n{edits.dump({'spec': values})}{rest}", encoding="utf-8")
+                changed.append(path)
+    return changed
+
+
+def _example(schema: Json) -> Any:
+    """Return a value that a schema of options accepts."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema.get("type") == "object":
+        return {name: _example(schema["properties"][name]) for name in schema.get("required", ())}
+    return {"integer": 1, "number": 1, "boolean": True, "array": []}.get(str(schema.get("type")), "example")
 
 
 def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> str:

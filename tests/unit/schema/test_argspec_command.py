@@ -60,7 +60,7 @@ def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> No
             "add it to meta/crd_validations.yml of the role"
         ),
     ]
-    assert typed("generate argspec --check")[:2] == (0, "all 1 argument specs are up to date\n")
+    assert typed("generate argspec --check")[:2] == (0, "1 argument spec is up to date\n")
 
 
 def test_existing_options_are_kept_and_missing_ones_added(typed: Type) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
 SPECS = Path("roles/memcached/meta/argument_specs.yml")
+SAMPLE = Path("config/samples/cache_v1alpha1_memcached.yaml")
 
 
 def specs(**entry: Any) -> None:
@@ -67,7 +68,7 @@ def test_generating_again_changes_nothing(typed: Type) -> None:
     specs(options={"size": {"type": "int", "required": True}}, required_one_of=[["size"]])
     assert typed("generate crds")[0] == 0
     once = CRD.read_text()
-    assert typed("generate crds --check") == (0, "all 1 CRDs are up to date\n", "")
+    assert typed("generate crds --check") == (0, "1 CRD is up to date\n", "")
     assert typed("generate crds")[0] == 0
     assert CRD.read_text() == once
     assert once.count("- spec\n") == 1
@@ -127,3 +128,39 @@ def test_an_invalid_project_is_an_error(typed: Type, break_it: Callable[[], obje
     code, out, err = typed("generate crds")
     assert (code, out) == (2, "")
     assert why in err
+
+
+@pytest.mark.parametrize(
+    ("options", "spec"),
+    [
+        ({"size": {"type": "int", "required": True}, "name": {"type": "str"}}, {"size": 1}),
+        (
+            {
+                "zone": {"required": True, "choices": ["eu", "us"]},
+                "tls_mode": {"type": "bool", "required": True},
+                "users": {"type": "list", "elements": "str", "required": True},
+                "store": {
+                    "type": "dict",
+                    "required": True,
+                    "options": {"size": {"type": "str", "required": True}, "kind": {"type": "str"}},
+                },
+            },
+            {"zone": "eu", "tlsMode": True, "users": [], "store": {"size": "example"}},
+        ),
+        ({"size": {"type": "int"}}, {}),
+    ],
+)
+def test_a_sample_with_an_empty_spec_gets_the_required_options(
+    typed: Type, options: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    specs(options=options)
+    before = SAMPLE.read_text()
+    assert typed("generate crds --check")[0] == 1
+    assert SAMPLE.read_text() == before
+    code, out, _ = typed("generate crds")
+    assert (code, f"changed  {SAMPLE}: required options" in out) == (0, bool(spec))
+    assert yaml.safe_load(SAMPLE.read_text()) == yaml.safe_load(before) | {"spec": spec}
+    assert typed("validate")[0] == 0
+    once = SAMPLE.read_text()
+    assert typed("generate crds")[1] == "1 CRD is up to date\n"
+    assert SAMPLE.read_text() == once
