@@ -53,7 +53,7 @@ _BECOME = re.compile(r">>> Standard Error\s+([^\n]+)")
 _GO_TYPE = re.compile(r"json: cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type ([\w.\[\]*]+)")
 _GO_TYPES = {"int32": "an integer", "int64": "an integer", "bool": "true or false", "string": "text"}
 _GIVEN = {"string": "text", "bool": "true or false", "array": "a list", "object": "a map"}
-_OLD_YAML = re.compile(r"^Syntax Error while loading YAML\.\n\s*([^\n.]+)", re.MULTILINE)
+_OLD_YAML = re.compile(r"^Syntax Error while loading YAML\.\n\s*([^\n.]+)\.?([^\n]*)", re.MULTILINE)
 _ORIGIN = re.compile(r"^Origin: (/[^\n]*?)(:\d+)?(?::\d+)?$", re.MULTILINE)
 _OLD_ORIGIN = re.compile(r"^The error appears to be in '([^'\n]+)': line (\d+),", re.MULTILINE)
 _REMEDIES: Sequence[tuple[re.Pattern[str], str]] = (
@@ -139,7 +139,7 @@ def of_output(lines: Sequence[str]) -> tuple[Cause, str]:
     whole = "\n".join(lines)[:_READ]
     text = re.sub(r"^(?:ERROR[!:]|\[ERROR\]:) ", "", whole)
     if match := _OLD_YAML.search(text):
-        text = f"invalid YAML: {match[1]}"
+        text = f"invalid YAML: {match[1]}{match[2]}"
     sentence = _shortened(unwrapped(text))
     return Cause(sentence, remedy(sentence)), origin(whole)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 UNCHANGED, FAILED, CHANGES = 0, 1, 2
 Json = dict[str, Any]
 _ELSEWHERE = re.compile(r"test-[0-9a-f]{10}|kube-.*|default")
-_BY_OTHERS = {"leases", "nodes", "events", "componentstatuses"}
-"""Kinds that the cluster itself writes all the time, outside the test's namespace, or that a busy machine changes."""
+_BY_OTHERS = {"leases", "nodes", "events", "componentstatuses", "ipaddresses", "servicecidrs"}
+"""Kinds that the cluster itself writes at any time, outside the test's namespace."""
 
 CONFIG = """
     - name: Keep the configuration
