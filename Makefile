@@ -151,6 +151,7 @@ release-manifests: ## Write chart and install.yaml of the sample operator with t
 	manifests="$$($(KUBECTL) kustomize config/default)" && printf '%s\n' "$$manifests" | sed 's|image: controller:latest|image: $(IMG)|' > $(DIST)/install.yaml
 
 docs: $(VENV)/.made-from ## Build the book into build/docs
+	$(BIN)/python -m hack.recording
 	$(BIN)/python -m hack.screenshots
 	$(BIN)/mkdocs build --strict
 

@@ -156,6 +156,7 @@ OTHER_YAML = {
     "data:": "Argo CD's; run by tests/unit/test_argocd.py",
     "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
     "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",
+    "kind: Dashboard": "an object; tests/e2e/test_readme.py creates it",
     "kind: WebServer": "an object; tests/features/hosts/integration/test_hosts.py creates such ones",
     "status:": "results of hosts; tests/features/hosts/integration/test_hosts.py reads them",
     "kind: Role": "a rule; tests/integration/operator/test_service_account.py grants it",
@@ -188,7 +189,7 @@ def in_watches(fragment: object) -> bool:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     project = tmp_path_factory.mktemp("project")
-    for role in ("memcached", "memcached_finalizer", "cleanup", "webserver"):
+    for role in ("memcached", "memcached_finalizer", "cleanup", "webserver", "dashboard"):
         (project / "roles" / role / "tasks").mkdir(parents=True)
     for file in ("playbooks/site.yml", "playbooks/cleanup.yml", "inventories/base.yml"):
         (project / file).parent.mkdir(exist_ok=True)
@@ -229,6 +230,20 @@ def test_yaml_without_a_source_is_valid_for_the_operators_parsers(block: Block, 
         assert fragment["spec"].keys() <= schema["properties"].keys()
     else:
         assert any(line.startswith(tuple(OTHER_YAML)) for line in block.text.splitlines()), first
+
+
+def test_the_sites_first_page_shows_the_operator_of_the_readme() -> None:
+    def operator_of(page: str) -> list[str]:
+        return [block.text for block in blocks("yaml") if block.page == page]
+
+    assert operator_of("docs/index.md") == operator_of("README.md")
+    assert len(operator_of("README.md")) == 3
+
+
+def test_no_reader_sees_a_placeholder_that_the_release_replaces() -> None:
+    published = [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "runner/sdk").rglob("*.yaml"), ROOT / "mkdocs.yml"]
+    files = [*(page for page in PAGES if page.name != "RELEASING.md"), *published]
+    assert [str(file) for file in files if re.search("OWNER[./]|[@/]OWNER", file.read_text())] == []
 
 
 def indented_in(text: str, there: str) -> bool:
