@@ -1,7 +1,8 @@
-"""A new user: the wheel, an empty home, terminals, and the guide, executed step by step.
+"""A new user: a checkout in a home that is empty else, terminals, and the guide, executed step by step.
 
-Nothing of this repository is reached but the wheel: PATH has what the system has, uv, helm, and make's own tools. What
-would be fetched is taken from caches: the control plane's programs, and packages, in the versions that are locked here.
+Nothing of this repository is reached but that checkout, which is the source distribution: PATH has what the system has,
+uv, helm, and make's own tools. What would be fetched is taken from caches: the control plane's programs, and packages,
+in the versions that are locked here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -142,10 +144,13 @@ class Newcomer:
 
 @contextmanager
 def arriving(folder: Path, wheel: Path) -> Iterator[Newcomer]:
-    """Somebody at home in `folder`, which is empty, to whom `wheel` is what is published."""
-    tools, versions = folder / ".local/bin", folder.with_name(f"{folder.name}-versions.txt")
+    """Somebody at home in `folder`, who has a checkout there: the source distribution beside `wheel`."""
+    tools = folder / ".local/bin"
     tools.mkdir(parents=True)
-    versions.write_text(f"ansible-operator-runner @ {wheel.as_uri()}\n", encoding="utf-8")
+    (source,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(source) as archive:
+        archive.extractall(folder, filter="data")
+    (folder / source.name.removesuffix(".tar.gz")).rename(folder / "ansible-operator-runner")
     uv = _BIN / "uv"
     (tools / "uv").symlink_to(uv)
     (tools / "python3").symlink_to(Path(sys.executable).resolve())
@@ -164,7 +169,7 @@ def arriving(folder: Path, wheel: Path) -> Iterator[Newcomer]:
         # What was fetched and built before is not fetched and built again.
         "KUBEBUILDER_ASSETS": str(programs),
         "UV_CACHE_DIR": cache,
-        "UV_CONSTRAINT": f"{versions} {locked()}",
+        "UV_CONSTRAINT": str(locked()),
         "UV_PYTHON_DOWNLOADS": "never",
         # Two of us on one machine are two machines.
         "ANSIBLE_OPERATOR_RUNNER_DIR": str(folder.with_name(f"{folder.name}-runs")),
