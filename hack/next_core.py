@@ -28,15 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _ENGINE = "tests/integration/engine"
 _UNIT = ("tests/unit/engine", "tests/engines/warm/unit")
 _STEPS: Mapping[str, tuple[str, ...]] = {
-    "unit tests of the engine": (
-        "-m",
-        "pytest",
-        "-q",
-        "-m",
-        "not full and not nightly",
-        "tests/unit/engine",
-        "tests/engines/warm/unit",
-    ),
+    "unit tests of the engine": ("-m", "pytest", "-q", "-m", "not full and not nightly", *_UNIT),
     "targets of ansible-core": ("-m", "pytest", "-q", f"{_ENGINE}/test_core_targets.py"),
     "roles of the corpus": ("-m", "pytest", "-q", "-m", "not nightly", f"{_ENGINE}/test_corpus.py"),
 }

@@ -46,9 +46,9 @@ _CRASH = re.compile(r"MODULE FAILURE|Module result deserialization failed")
 _CONNECTION = re.compile(r"host='([^'\n]+)', port=(\d+)[^\n]{0,500}\[Errno -?\d+\] ([^\"'\n)>]+)")
 _URL_ERROR = re.compile(r"<urlopen error (?:\[Errno -?\d+\] )?([^>\n]+)>|(HTTP Error \d+: [^\n]*)")
 _WAITED = re.compile(r"even after waiting for (\d+) seconds|Timed out waiting on resource|[Rr]esource \w+ timed out")
-_HOST_KEY = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED")
+_KEY_CHANGED = "REMOTE HOST IDENTIFICATION HAS CHANGED"
 ANOTHER_KEY = "the host presents another key than the known one"
-_FINGERPRINT = re.compile(r"SHA256:[\w+/]{1,100}")
+FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]{1,100}")
 _BECOME = re.compile(r">>> Standard Error\s+([^\n]+)")
 _GO_TYPE = re.compile(r"json: cannot unmarshal (\w+) into Go struct field \w+\.(\S+) of type ([\w.\[\]*]+)")
 _GO_TYPES = {"int32": "an integer", "int64": "an integer", "bool": "true or false", "string": "text"}
@@ -72,14 +72,11 @@ _REMEDIES: Sequence[tuple[re.Pattern[str], str]] = (
     ),
     (re.compile(r"Python library \(([^)\n]+)\)"), "install {0} in the image"),
     (
-        re.compile(r"No filter named|Could not load \""),
+        re.compile(
+            r"No filter named|Could not load \"|[Ll]ookup plugin \S+ (?:was )?not found|couldn't resolve module/action"
+        ),
         "check its name, and that its collection is in requirements.yml",
     ),
-    (
-        re.compile(r"[Ll]ookup plugin \S+ (?:was )?not found"),
-        "check its name, and that its collection is in requirements.yml",
-    ),
-    (re.compile(r"couldn't resolve module/action"), "check its name, and that its collection is in requirements.yml"),
     (re.compile(r"[Tt]abs are usually invalid|tab character"), "indent with spaces instead of tabs"),
     (re.compile(r"Colons in unquoted values|unhashable type: 'AnsibleMapping'"), "quote values that begin with {{{{"),
     (re.compile(r"found unexpected end of stream"), "close the quote or bracket"),
@@ -129,7 +126,7 @@ def of_task(data: Mapping[str, Any], text: str, output: Sequence[str]) -> Cause:
         shown = f"{text}: {assertion}" if text == "Assertion failed" and isinstance(assertion, str) else text
         return Cause(shown.strip())
     result, whole = mapping(data.get("res")), text[:_READ].replace("\r", "")
-    special = next((found for read in _SPECIAL if (found := read(whole, result, output))), "")
+    special = next((told for read in _SPECIAL if (told := read(whole, result, output))), "")
     sentence = _shortened(special or _with_output(unwrapped(whole), output))
     return Cause(sentence, remedy(sentence) or remedy(whole))
 
@@ -251,7 +248,7 @@ def _of_connection(text: str, _result: Mapping[str, Any], _output: Sequence[str]
 def _of_url(text: str, result: Mapping[str, Any], _output: Sequence[str]) -> str:
     """Of a request of `uri` or `get_url`."""
     url = result.get("url")
-    match = _URL_ERROR.search(text) or _URL_ERROR.search(str(result.get("response")))
+    match = _URL_ERROR.search(text) or _URL_ERROR.search(str(result.get("response"))[:_READ])
     return f"{match[1] or match[2]}: {url}" if match and isinstance(url, str) else ""
 
 
@@ -280,8 +277,8 @@ def _of_wait(text: str, result: Mapping[str, Any], _output: Sequence[str]) -> st
 
 def _of_login(text: str, _result: Mapping[str, Any], _output: Sequence[str]) -> str:
     """Of a host that is another one than before, or that has no such user."""
-    if _HOST_KEY.search(text):
-        key = _FINGERPRINT.search(text)
+    if _KEY_CHANGED in text:
+        key = FINGERPRINT.search(text)
         return f"Host key verification failed: {ANOTHER_KEY}" + (f" ({key[0]})" if key else "")
     match = _BECOME.search(text)
     return match[1] if match else ""

@@ -96,7 +96,7 @@ class Part:
         """Start what runs need, until `operator.stack` is closed. Return variables for the environment of runs."""
         return {}
 
-    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002 - for parts
         """Start what needs the kinds. Return work to keep in the background, by its name."""
         return {}
 

@@ -18,6 +18,7 @@ from runner.base import log
 from runner.base.config.settings import TaskFormat
 from runner.base.events.bodies import ApiEvent, EventType
 from runner.base.events.recorder import EventQueue
+from runner.base.page import plural
 from runner.core.engine import blocks
 from runner.core.engine.blocks import BlockWriter, Level, attributable
 from runner.core.engine.job import Event, Job, Outcome, RunResult
@@ -87,7 +88,7 @@ class RunEvents:
             alike = why
             # A run that could not reach hosts, for example, does not count as failed.
             count, what = (request.failed_runs, "failed run") if request.failed_runs else (request.failures, "attempt")
-            why = f"{why} after {_count(count, what)}" if count else why
+            why = f"{why} after {plural(count, what)}" if count else why
         elif request.details:
             more = len(request.details) - _MOST_DETAILS
             details = ", ".join(request.details[:_MOST_DETAILS]) + (f" and {more} more" if more > 0 else "")
@@ -117,7 +118,7 @@ class RunEvents:
             self._record("Normal", "Succeeded", f"{note}: {alike}" if alike else note, alike=alike or "-")
             return
         others = len(result.failures) - 1
-        more = f"; and {_count(others, 'more failed task')}" if others > 0 else ""
+        more = f"; and {plural(others, 'more failed task')}" if others > 0 else ""
         ending = _ENDINGS.get(result.outcome, "Failed")
         self._record("Normal" if well else "Warning", ending, report.first_failure(result, missing) + more)
 
@@ -135,10 +136,6 @@ class RunEvents:
     def _record(self, kind: EventType, ending: str, note: str, alike: str = "") -> None:
         event = ApiEvent(self._about, None, kind, f"{self._what}{ending}", self._what, self._masked(note))
         self._events.record(replace(event, alike=alike))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
 
 
 _WHOLE_OUTPUT = 5.0

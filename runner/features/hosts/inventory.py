@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,6 @@ _NO_HOSTS = (
     "inventory.group in watches.yaml sets (default: hosts)"
 )
 _KEY_FAILED = "Host key verification failed"
-_FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 _KEY, _KNOWN_HOSTS, _INVENTORY = "ssh_key", "known_hosts", "inventory.yml"
 _ALIVE = 10
 """Seconds between two signs of life of a host. After three missing ones, the host counts as unreachable."""
@@ -276,7 +274,7 @@ def _about_key(message: str, host: Host) -> str:
     """Return what a user can do about a key. ssh's own advice names a temporary file of the run."""
     if causes.ANOTHER_KEY not in message:
         return f"no key of {host.known_as} is known. Check its key and add it to known_hosts of the Secret"
-    fingerprint = _FINGERPRINT.search(message)
+    fingerprint = causes.FINGERPRINT.search(message)
     which = f" ({fingerprint[0]})" if fingerprint else ""
     remedy = "remove the entry of the host from status.hosts" if host.key else "correct known_hosts of the Secret"
     return f"{host.known_as} presents another key{which} than the known one. If the change was on purpose, {remedy}"

@@ -31,6 +31,6 @@ class CachedReads(Part):
         self.proxy = ProxyParts(reads=(Reads(cache, operator.dependents.follows, counter(self._meters)),))
         return {}
 
-    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002 - as Part has it
         """Refetch changed objects in the background."""
         return {"dependents/read": partial(self._refetcher.follow, self._cache)}

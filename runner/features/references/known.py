@@ -61,6 +61,6 @@ class WatchedReferences(Part):
         self.proxy = ProxyParts(runs=(self.references,))
         return {}
 
-    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002 - as Part has it
         """Watch the references."""
         return {"references": partial(self.references.follow, operator.background)}

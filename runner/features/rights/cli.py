@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.base.config import commands
 from runner.base.config.commands import Subparsers
+from runner.base.page import plural
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def _rbac(arguments: argparse.Namespace) -> int:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
         _ROLE.write_text(text, encoding="utf-8")
-    counted = f"{len(added)} {'rule' if len(added) == 1 else 'rules'} added"
-    sys.stdout.write(f"{_ROLE}: {counted if added else 'no permission is missing'}\n")
+    sys.stdout.write(f"{_ROLE}: {plural(len(added), 'rule') + ' added' if added else 'no permission is missing'}\n")
     for account in sorted({right.account for right in recorded if right.account}):
         sys.stdout.write(f"not added: the permissions of the service account {account}; apply its Roles in the file\n")
     return 0

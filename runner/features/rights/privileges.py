@@ -36,7 +36,7 @@ class OperatorRights(Part):
             self.noted = record.noted
             self.proxy = ProxyParts(observers=(Observer(answered=record.answered),))
 
-    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002
+    async def start(self, operator: Operator, kinds: Sequence[Controller]) -> Mapping[str, Work]:  # noqa: ARG002 - as Part has it
         """Check and record in the background, and write the record at the end."""
         if self._record is not None:
             operator.stack.callback(self._record.write)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from runner.base import log
+from runner.base.page import plural
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import Verb
@@ -183,16 +184,12 @@ def _summary(plan: Plan) -> str:
     states = Counter(resource.state for resource in plan.resources)
     changed = sum(bool(resource.changes) for resource in plan.resources)
     counts = _joined(f"{verbs[verb]} to {verb}" for verb in _SYMBOLS if verbs[verb]) or "no changes"
-    text = f"Plan: {changed} of {_count(len(plan.resources), 'resource')} with changes; objects: {counts}"
+    text = f"Plan: {changed} of {plural(len(plan.resources), 'resource')} with changes; objects: {counts}"
     if not verbs:
-        text = f"Plan: no changes for {_count(len(plan.resources), 'resource')}"
+        text = f"Plan: no changes for {plural(len(plan.resources), 'resource')}"
     notes = _joined(f"{states[state]} {state}" for state in ("partial", "failed", "skipped") if states[state])
     return f"{text} ({notes})" if notes else text
 
 
 def _joined(parts: Iterable[str]) -> str:
     return ", ".join(parts)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
