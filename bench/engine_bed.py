@@ -80,7 +80,7 @@ class Bed:
     async def job(self, case: Case, way: Access | None = None) -> Job:
         """Describe the next run of a case, as the operator does; its object is created if there is none."""
         number, way = next(_NUMBERS), way or self.way
-        obj = await self._object(case, f"new-{number}" if case.creates else "sample")
+        obj = await self.apply(case, f"new-{number}" if case.creates else "sample")
         watch = case.watch
         made = params.build(obj, watch, cause={"reason": "Period", "details": [], "failures": 0}, finalizing=False)
         return Job(
@@ -104,8 +104,9 @@ class Bed:
         """Return what the operator adds to the environment of runs."""
         return {"ANSIBLE_GATHERING": "explicit", ADDRESS_VARIABLE: (way or self.way).metrics}
 
-    async def _object(self, case: Case, name: str) -> dict[str, Any]:
-        body = case.sample(name)
+    async def apply(self, case: Case, name: str, **spec: Any) -> dict[str, Any]:
+        """Create an object of a case, or change it to have these fields in its specification."""
+        body = case.sample(name, **spec)
         body["spec"] |= {name: self.service for name, value in body["spec"].items() if value == _EXAMPLE}
         if "database" in body["spec"]:
             body["spec"]["database"]["container"] = self.exec_container

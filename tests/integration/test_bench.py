@@ -63,6 +63,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
             "scale",
             [0, 0.4, 0.4, 0.6, 0.95, 1, 1, 1.1, 2, 2, *[3, 4] * 3, 5, 6, 6, *[8] * 4, 12, 16, 22, 28, 64, 300, 300],
         ),
+        ("where", []),
         ("devcluster", [20]),
         ("pods", []),
         ("rollout", [1.1]),
