@@ -16,6 +16,7 @@ from typing import Any, Literal, TextIO
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
+from runner.base import console
 from runner.base.config import shortages
 
 Format = Literal["json", "console"]
@@ -24,7 +25,6 @@ Format = Literal["json", "console"]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _LAST_LATIN = 0xFF
-_OF_SEVERAL_LINES = frozenset({"exception", "stack"})
 
 
 class _Lines:
@@ -85,13 +85,13 @@ def line(name: str, message: str, /, **fields: object) -> str:
 
 
 def any_line(name: str, message: str, /, **fields: object) -> str:
-    """Return a line with its newline, whatever the level; `""` before `configure`."""
+    """Return a line with its newline, whatever the level; `""` before `configure`, and if a console has none for it."""
     if not _Lines.processors:
         return ""
     made: Any = {"logger_name": name, "event": message, **fields}
     for process in _Lines.processors:  # the last one makes text of it
         made = process(None, "info", made)
-    return f"{made}\n"
+    return f"{made}\n" if made else ""
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -102,10 +102,6 @@ def has_colour(stream: TextIO) -> bool:
 def is_console() -> bool:
     """Return whether lines are for a console."""
     return _Lines.encoder == "console"
-
-
-def _without_none(_logger: object, _method: str, event: EventDict) -> EventDict:
-    return {name: value for name, value in event.items() if value is not None}
 
 
 def _logger_field(_logger: object, _method: str, event: EventDict) -> EventDict:
@@ -126,12 +122,16 @@ def _shortage(_logger: object, _method: str, event: EventDict) -> EventDict:
     return event
 
 
-def _for_console(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Make control characters of all texts visible; the renderer quotes line breaks."""
-    for name, value in event.items():
-        if isinstance(value, str) and name not in _OF_SEVERAL_LINES:
-            event[name] = visible(value)
-    return event
+def _console(*, colours: bool) -> Processor:
+    """Return the last step of lines for a console. Control characters of all texts are visible."""
+
+    def render(_logger: object, _method: str, event: EventDict) -> str:
+        shown = console.line(event)
+        shown = console.Line(visible(shown.text), shown.style)
+        below = (visible(event[name]) for name in ("stack", "exception") if event.get(name))
+        return "\n".join((shown.coloured() if colours else shown.text, *below)) if shown.text else ""
+
+    return render
 
 
 def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> None:
@@ -147,18 +147,14 @@ def configure(*, level: int, encoder: Format, stream: TextIO = sys.stderr) -> No
     renderer: Processor
     _Lines.level, _Lines.encoder = level, encoder
     if encoder == "json":
-        shared.append(structlog.processors.dict_tracebacks)
         # `msg`, `level`, `ts` and `logger` are what collectors of controllers' logs look for.
-        shared.append(structlog.processors.EventRenamer("msg"))
+        shared += [structlog.processors.dict_tracebacks, structlog.processors.EventRenamer("msg")]
         renderer = structlog.processors.JSONRenderer(default=str)
         _Lines.processors = [*shared, renderer]
     else:
-        shared += [_without_none, _for_console]
-        renderer = structlog.dev.ConsoleRenderer(colors=has_colour(stream), timestamp_key="ts")
-        _Lines.processors = [
-            *shared,
-            structlog.dev.ConsoleRenderer(colors=has_colour(sys.stdout), timestamp_key="ts"),
-        ]
+        shared += [structlog.processors.format_exc_info, structlog.processors.EventRenamer("msg")]
+        renderer = _console(colours=has_colour(stream))
+        _Lines.processors = [*shared, _console(colours=has_colour(sys.stdout))]
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),

@@ -140,8 +140,8 @@ class RunEvents:
 
 _WHOLE_OUTPUT = 5.0
 """Seconds of CPU time to mask a run's whole output."""
-Form: TypeAlias = Literal["blocks", "lines", "json"]
-"""Format of task output."""
+Form: TypeAlias = Literal["blocks", "lines", "json", "short"]
+"""Format of task output; `short`: a console has a line for each task, and no output."""
 _OUTPUT = "Task output"
 
 
@@ -189,6 +189,7 @@ class LoggedRun:
         self._settings = settings
         self._job = job
         self._output: list[str] = []
+        self._tasks = 0
         self._reason = request.reason.value
         self._identity = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
         self._log = log.get(__name__, **self._identity)
@@ -252,6 +253,10 @@ class LoggedRun:
     def _shown(self, event: Event) -> Iterator[str]:
         """Yield the log's text about an event."""
         level, form, raised = self._settings.level, self._settings.form, self._job.raised
+        if form == "short" and (raised or level == "everything"):
+            form = "lines"
+        is_start = blocks.is_start(event)
+        self._tasks += is_start
         data = mapping(event.get("event_data"))
         about = {"task": data["task"]} if data.get("task") else {}
         if form == "blocks":
@@ -264,10 +269,11 @@ class LoggedRun:
             return
         if event.get("event") in blocks.FAILURES and data.get("task_path"):
             about["path"] = data["task_path"]
-        is_line = form == "lines" and level == "tasks" and blocks.is_start(event)
+        is_line = form == "lines" and level == "tasks" and is_start
         line = partial(log.any_line, __name__, "Task started" if is_line else _OUTPUT, **self._identity, **about)
-        if form == "json":
-            yield line(ansible_event=event.get("event"), action=data.get("task_action"), output=output)
+        if form in {"json", "short"}:
+            about_task = {"ansible_event": event.get("event"), "action": data.get("task_action"), "output": output}
+            yield line(number=self._tasks, **about_task)
         else:
             yield line() + ("" if is_line else _indented(output + "\n"))
 
@@ -276,7 +282,7 @@ class LoggedRun:
         masked = self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
         if self._settings.form == "json":
             return log.any_line(__name__, "Run output", **self._identity, output=log.visible(masked))
-        return _indented(log.visible(masked)) if self._settings.form == "lines" else attributable(masked)
+        return attributable(masked) if self._settings.form == "blocks" else _indented(log.visible(masked))
 
     def _recap(self, event: Event) -> str | None:
         if self._settings.level == "nothing":
@@ -293,7 +299,7 @@ def form_of(setting: TaskFormat) -> Form:
     """Return the format of task output for a setting: lines in a console log, otherwise blocks by default."""
     if setting != "auto":
         return setting
-    return "lines" if log.is_console() else "blocks"
+    return "short" if log.is_console() else "blocks"
 
 
 def block_writer(stream: TextIO, form: Form) -> BlockWriter:

@@ -105,8 +105,8 @@ def test_the_demo_shows_each_status_and_the_operators_log_and_changes_no_object_
     for part in (
         "memcached-sample   3",
         "memcached-sample   4",
-        "Task started",
-        "Run ended",
+        "Memcached default/memcached-sample: task 1: ",
+        "Memcached default/memcached-sample: succeeded in",
         "its Deployment are gone",
     ):
         assert part in output

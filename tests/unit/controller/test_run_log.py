@@ -129,6 +129,7 @@ def test_in_json_each_line_is_an_object_and_the_end_of_a_failed_run_has_its_erro
         ("Deploy", "k8s", "playbook_on_task_start", None, "TASK [Deploy] ***"),
         ("Deploy", "k8s", "runner_on_failed", "main.yml:3", FAILED["stdout"]),
     ]
+    assert [line["number"] for line in outputs] == [1, 1]
     assert all(line["gvk"].endswith("Memcached") and line["name"] == "sample" for line in lines)
     (ended,) = (line for line in lines if line["msg"] == "Run ended")
     assert ended["error"] == "no (task 'Deploy', main.yml:3)"
@@ -136,21 +137,28 @@ def test_in_json_each_line_is_an_object_and_the_end_of_a_failed_run_has_its_erro
     assert "PLAY RECAP" in whole["output"]
 
 
-def test_a_console_shows_the_time_first_a_line_for_each_task_and_no_empty_fields(
+def test_a_console_shows_the_time_and_the_object_first_and_a_line_for_each_task(
     formatted: Callable[[TaskFormat, log.Format], str],
 ) -> None:
     lines = formatted("auto", "console").splitlines()
     plain = [line for line in lines if not line.startswith("    ")]
-    assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z \[\w+ *\] ", line) for line in plain), plain
-    assert not any("None" in line for line in lines)
-    of_task = [line for line in plain if "Task started" in line or "Task output" in line]
-    assert len(of_task) == 2
-    assert "task=Deploy" in of_task[0]
-    assert lines[lines.index(of_task[0]) + 1] == of_task[1]
-    assert "path=main.yml:3" in of_task[1]
-    below = lines[lines.index(of_task[1]) + 1 :][:3]
-    assert below == [f"    {line}" for line in FAILED["stdout"].splitlines()]
-    assert "-----" not in "".join(lines)
+    assert all(re.match(r"\d\d:\d\d:\d\d ", line) for line in plain), plain
+    assert sorted(line[9:] for line in plain) == [
+        "Memcached default/sample: failed in 1.0 s",
+        "Memcached default/sample: run started, created",
+        "Memcached default/sample: task 'Deploy' failed: no (main.yml:3)",
+        "Memcached default/sample: task 1: Deploy",
+    ]
+    whole = [line for line in lines if line.startswith("    ")]
+    assert "    PLAY RECAP ***" in whole
+
+
+def test_a_console_shows_the_output_of_tasks_if_it_is_wanted(
+    formatted: Callable[[TaskFormat, log.Format], str],
+) -> None:
+    lines = formatted("lines", "console").splitlines()
+    below = next(n for n, line in enumerate(lines) if "Task output" in line) + 1
+    assert lines[below : below + 3] == [f"    {line}" for line in FAILED["stdout"].splitlines()]
 
 
 def test_blocks_stay_the_format_of_a_log_for_programs(formatted: Callable[[TaskFormat, log.Format], str]) -> None:
