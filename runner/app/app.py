@@ -75,6 +75,7 @@ from runner.values.objects import GVK, ObjectRef
 
 T = TypeVar("T")
 
+_MOST_NAMED = 5
 _EVENTS_GRACE = 2.0
 """Seconds to write the last Events."""
 _WRITE_GRACE = 5.0
@@ -364,6 +365,16 @@ class _Operator:
     async def _end_runs(self, engines: Sequence[Engine]) -> None:
         """End runs after the grace period, or at a second signal."""
         grace = self._settings.graceful_shutdown_timeout
+        running = [
+            f"{controller.watch.gvk.kind} {entry.key}"
+            for controller in self._controllers.values()
+            for entry in controller.queue.entries()
+            if entry.stage == "running"
+        ]
+        if running and grace:
+            more = f" and {len(running) - _MOST_NAMED} more" if len(running) > _MOST_NAMED else ""
+            detail = ", ".join(running[:_MOST_NAMED]) + more
+            _log.info("Waiting for runs to end; a second signal cancels them", detail=detail, grace_seconds=grace)
         closing: asyncio.Future[Any] = asyncio.gather(*(engine.close(grace) for engine in engines))
         hurried = asyncio.create_task(self._signals.urgent.wait())
         await asyncio.wait([closing, hurried], return_when=asyncio.FIRST_COMPLETED)
