@@ -123,6 +123,12 @@ ON_WRITTEN = (
     ),
     Annotation("operator-sdk/primary-resource-type", "`Kind.group`", YES, "the kind of that owner"),
     Annotation(
+        _OURS + "inferred",
+        "written by the operator",
+        NEW,
+        "in the file of `--record-rbac`: the role has verbs that no run used, for kinds that runs write",
+    ),
+    Annotation(
         _OURS + "recorded-for",
         "written by the operator",
         NEW,

@@ -6,6 +6,7 @@ Owns the argument and output of the command. Errors pass through as ConfigError;
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 _ROLE = Path("config/rbac/role.yaml")
 _FOLDERS = (_ROLE.parent, Path("config/pods"))
 _DESCRIPTION = """\
-Add the permissions in FILE, which `run --record-rbac=FILE` wrote, to config/rbac/role.yaml. The roles that config/rbac
-and config/pods bind to the operator already grant some of them; these are not added again. All other lines remain
+Add the permissions in FILE, which `dev` or `run --record-rbac=FILE` wrote, to config/rbac/role.yaml. For kinds that
+runs write, this includes the verbs that later runs require; the output lists them. The roles that config/rbac and
+config/pods bind to the operator already grant some permissions; these are not added again. All other lines remain
 unchanged."""
 
 
@@ -41,17 +43,35 @@ def _rbac(arguments: argparse.Namespace) -> int:
     if not arguments.file.exists():
         raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
     text = tree.read(_ROLE, str(_ROLE))
-    recorded = record.read(arguments.file)
-    missing = _missing({right for right in recorded if not right.account}, list(_granted(_FOLDERS)))
+    used, inferred = record.read(arguments.file)
+    missing = _missing({right for right in used | inferred if not right.account}, list(_granted(_FOLDERS)))
     added = roles.rules(missing)
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
         _ROLE.write_text(text, encoding="utf-8")
     sys.stdout.write(f"{_ROLE}: {plural(len(added), 'rule') + ' added' if added else 'no permission is missing'}\n")
-    for account in sorted({right.account for right in recorded if right.account}):
+    for rule in roles.rules(missing - used):
+        about = f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])}"
+        sys.stdout.write(f"not used yet, but included, because runs write the kind: {about}\n")
+    for account in sorted({right.account for right in used if right.account}):
         sys.stdout.write(f"not added: the permissions of the service account {account}; apply its Roles in the file\n")
     return 0
+
+
+def lacking(file: Path) -> list[str]:
+    """Return the rules with the permissions in a record that config/rbac does not grant; none without such a folder.
+
+    Raises:
+        ConfigError: the record or a file of config/rbac is invalid.
+    """
+    from runner.features.rights import record, roles  # noqa: PLC0415 - as above
+
+    if not _ROLE.exists():
+        return []
+    rights = set().union(*record.read(file))
+    missing = _missing({right for right in rights if not right.account}, list(_granted(_FOLDERS)))
+    return [f"  {json.dumps(rule)}" for rule in roles.rules(missing)]
 
 
 def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:

@@ -25,7 +25,8 @@ from runner.values.errors import ConfigError
 _PAUSE = 1.0
 """Seconds between two writes of the file."""
 _HEADER = (
-    "# Permissions that the operator and its runs used, from --record-rbac. Permissions that no run used are missing.\n"
+    "# Permissions that the operator and its runs used, from --record-rbac. For kinds that runs write, the roles with\n"
+    f"# the annotation {roles.INFERRED} have the other verbs.\n"
     "# `ansible-operator generate rbac FILE` adds them to config/rbac/role.yaml.\n"
 )
 _ACCOUNT = "system:serviceaccount:"
@@ -46,8 +47,9 @@ class RightsRecord:
         self._path = path
         self._everywhere = everywhere
         self._own_namespace = own_namespace
-        self._rights = read(path)
-        self._written: frozenset[Right] = frozenset()
+        self._rights, self._inferred = read(path)
+        self._written = 0
+        """Number of rights in the file."""
         self._changed = asyncio.Event()
         self._logged = log.Once()
 
@@ -80,7 +82,9 @@ class RightsRecord:
     async def answered(self, call: Call, answer: Answer) -> None:
         """Record a run's call: an observer in the proxy."""
         required = roles.of_call(call.info, answer.status, call.media, call.run.run.service_account)
-        self._add(roles.spread(required) if self._everywhere else required)
+        required = roles.spread(required) if self._everywhere else required
+        self._inferred |= roles.inferred(required)
+        self._add(required)
 
     async def follow(self) -> None:
         """Write new rights until canceled."""
@@ -92,23 +96,22 @@ class RightsRecord:
 
     def write(self) -> None:
         """Write the file if there are new rights."""
-        present = frozenset(self._rights)
-        if present == self._written:
+        used, inferred = frozenset(self._rights), frozenset(self._inferred)
+        if self._written == len(used) + len(inferred):  # rights are only added
             return
+        documents = roles.documents(used, inferred)
         try:
-            atomic_file.write(
-                self._path, _HEADER + yaml.safe_dump_all(roles.documents(present), sort_keys=False, explicit_start=True)
-            )
+            atomic_file.write(self._path, _HEADER + yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True))
         except OSError as error:
             if self._logged.is_new():
                 _log.warning("Cannot record the required rights", file=str(self._path), error=str(error))
             return
-        self._written = present
+        self._written = len(used) + len(inferred)
         self._logged.reset()
 
 
-def read(path: Path) -> set[Right]:
-    """Return the rights in a record; none if the file does not exist.
+def read(path: Path) -> tuple[set[Right], set[Right]]:
+    """Return the rights in a record that were used, and those that are only inferred; none if there is no file.
 
     Raises:
         ConfigError: the file is not a record.
@@ -116,7 +119,7 @@ def read(path: Path) -> set[Right]:
     try:
         return roles.read([document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document])
     except FileNotFoundError:
-        return set()
+        return set(), set()
     except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path}: not a record of --record-rbac ({error}); name another file, or remove this one"

@@ -17,12 +17,19 @@ from runner.core.proxy.request import RequestInfo
 NAME = "ansible-operator-recorded"
 RECORDED_FOR = "ansible.sdk.operatorframework.io/recorded-for"
 """Annotation of each recorded role: the account whose calls it allows."""
+INFERRED = "ansible.sdk.operatorframework.io/inferred"
+"""Annotation of each role with verbs that no call used, for kinds that runs write."""
 OPERATOR = "the operator's own service account"
 _API = "rbac.authorization.k8s.io/v1"
 _GRANTED_TO_ALL_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
 _GRANTED_TO_ALL = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
 _SESSIONS = frozenset({"exec", "attach", "portforward"})
 _APPLY = "application/apply-patch"
+_WRITES = frozenset({"create", "patch", "update", "delete"})
+_WRITTEN = ("create", "delete", "get", "list", "patch", "update", "watch")
+"""Verbs for a kind that a run writes: the next run can update or delete what this one created."""
+_WITHOUT_OBJECTS = frozenset({"authentication.k8s.io", "authorization.k8s.io"})
+"""Groups whose objects are only created, as requests."""
 _LEASES = ("coordination.k8s.io", "leases")
 _CONFIG_MAPS = ("", "configmaps")
 
@@ -47,6 +54,16 @@ def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> 
     return {right}
 
 
+def inferred(rights: Iterable[Right]) -> set[Right]:
+    """Return the rights that later runs will require for the kinds that these calls of a run wrote."""
+    return {
+        replace(right, verb=verb)
+        for right in rights
+        if right.verb in _WRITES and "/" not in right.resource and right.group not in _WITHOUT_OBJECTS
+        for verb in _WRITTEN
+    }
+
+
 def spread(rights: Iterable[Right]) -> set[Right]:
     """Extend the rights of runs in single namespaces to all, for an operator that watches all namespaces."""
     return {right if right.verb == "impersonate" else replace(right, namespace="") for right in rights}
@@ -67,22 +84,24 @@ def spread_own(rights: Iterable[Right], own_namespace: str) -> set[Right]:
     return stay | spread(required - stay)
 
 
-def documents(rights: Iterable[Right]) -> list[dict[str, Any]]:
-    """Return Roles and ClusterRoles with these rights, in a stable order."""
-    by_role: dict[tuple[str, str], list[Right]] = {}
-    for right in sorted(set(rights)):
-        by_role.setdefault((right.account, right.namespace), []).append(right)
-    return [_role(account, namespace, of_role) for (account, namespace), of_role in sorted(by_role.items())]
+def documents(rights: Iterable[Right], more: Iterable[Right] = ()) -> list[dict[str, Any]]:
+    """Return Roles and ClusterRoles with these rights, in a stable order. `more` are those that are only inferred."""
+    by_role: dict[tuple[str, str, bool], list[Right]] = {}
+    used = set(rights)
+    for right in sorted(used | set(more)):
+        by_role.setdefault((right.account, right.namespace, right not in used), []).append(right)
+    return [_role(*head, of_role) for head, of_role in sorted(by_role.items())]
 
 
-def _role(account: str, namespace: str, rights: Sequence[Right]) -> dict[str, Any]:
-    meta = {"name": f"{NAME}-{account.replace('/', '-')}" if account else NAME}
+def _role(account: str, namespace: str, is_inferred: bool, rights: Sequence[Right]) -> dict[str, Any]:  # noqa: FBT001 - a part of the key
+    meta = {"name": "-".join((NAME, *filter(None, (account.replace("/", "-"), "inferred" if is_inferred else ""))))}
     if namespace:
         meta["namespace"] = namespace
+    notes = {RECORDED_FOR: account or OPERATOR, **({INFERRED: "true"} if is_inferred else {})}
     return {
         "apiVersion": _API,
         "kind": "Role" if namespace else "ClusterRole",
-        "metadata": {**meta, "annotations": {RECORDED_FOR: account or OPERATOR}},
+        "metadata": {**meta, "annotations": notes},
         "rules": rules(rights),
     }
 
@@ -107,22 +126,24 @@ def _rule(group: str, name: str, is_resource: bool, verbs: Sequence[str], about:
     return {"apiGroups": [group], "resources": about, **named, "verbs": list(verbs)}
 
 
-def read(documents: Collection[Any]) -> set[Right]:
-    """Read recorded roles.
+def read(documents: Collection[Any]) -> tuple[set[Right], set[Right]]:
+    """Return the rights of recorded roles: those that calls used, and those that are only inferred.
 
     Raises:
         ValueError: a document is not a recorded role.
     """
-    granted: set[Right] = set()
+    used: set[Right] = set()
+    more: set[Right] = set()
     for document in documents:
         meta = document.get("metadata") if isinstance(document, Mapping) else None
-        owner = (meta or {}).get("annotations", {}).get(RECORDED_FOR)
+        notes = (meta or {}).get("annotations", {})
+        owner = notes.get(RECORDED_FOR)
         if owner is None:
             raise ValueError(f"it contains a document that is not a role with the annotation {RECORDED_FOR}")
         account = "" if owner == OPERATOR else str(owner)
         for rule in document.get("rules") or []:
-            granted |= _read_rule(rule, account, (meta or {}).get("namespace", ""))
-    return granted
+            (more if INFERRED in notes else used).update(_read_rule(rule, account, (meta or {}).get("namespace", "")))
+    return used, more
 
 
 def _read_rule(rule: Mapping[str, Any], account: str, namespace: str) -> set[Right]:

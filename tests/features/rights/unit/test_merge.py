@@ -9,6 +9,7 @@ import yaml
 
 from runner.cli import main
 from runner.core.kube.rights import Right
+from runner.features.rights import cli as rights_cli
 from runner.features.rights import roles
 
 ROLE = Path("config/rbac/role.yaml")
@@ -70,6 +71,21 @@ def test_a_role_of_the_operators_own_namespace_grants_nothing_in_a_watched_one()
 def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
     assert merge(Right("", "", GROUP, "memcacheds", "deletecollection")) == 0
     assert "deletecollection" in ROLE.read_text()
+
+
+@pytest.mark.lengthy
+def test_verbs_that_are_only_inferred_are_added_and_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    used = {Right("", "", "apps", "deployments", verb) for verb in ("create", "get")}
+    RECORD.write_text(yaml.safe_dump_all(roles.documents(used, roles.inferred(used))))
+    (rule,) = rights_cli.lacking(RECORD)
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    assert yaml.safe_load(rule) == {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}
+    assert main.main(["generate", "rbac", str(RECORD)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{ROLE}: 1 rule added\n" in printed
+    assert "because runs write the kind: delete, list, patch, update, watch deployments\n" in printed
+    assert yaml.safe_load(ROLE.read_text())["rules"][-1]["verbs"] == verbs
+    assert rights_cli.lacking(RECORD) == []
 
 
 @pytest.mark.lengthy

@@ -180,10 +180,33 @@ RIGHTS = st.sets(
 )
 
 
-@given(RIGHTS)
-def test_rights_are_read_back_from_roles_unchanged(found: set[Right]) -> None:
-    assert roles.read(roles.documents(found)) == found
-    assert roles.documents(sorted(found, reverse=True)) == roles.documents(found)
+ALL = ("create", "delete", "get", "list", "patch", "update", "watch")
+
+
+@given(RIGHTS, RIGHTS)
+def test_rights_are_read_back_from_roles_unchanged(found: set[Right], more: set[Right]) -> None:
+    assert roles.read(roles.documents(found, more)) == (found, more - found)
+    assert roles.documents(sorted(found, reverse=True), more) == roles.documents(found, more)
+
+
+@pytest.mark.parametrize(
+    ("call", "verbs"),
+    [
+        (
+            "POST /apis/apps/v1/namespaces/a/deployments",
+            {"create", "delete", "get", "list", "patch", "update", "watch"},
+        ),
+        ("PATCH /api/v1/namespaces/a/secrets/x", {"create", "delete", "get", "list", "patch", "update", "watch"}),
+        ("GET /api/v1/namespaces/a/secrets/x", set()),
+        ("PATCH /apis/apps/v1/namespaces/a/deployments/x/scale", set()),
+        ("POST /api/v1/namespaces/a/pods/x/exec?command=ls", set()),
+        ("POST /apis/authentication.k8s.io/v1/tokenreviews", set()),
+    ],
+)
+def test_a_kind_that_a_run_writes_needs_all_that_later_runs_do_with_it(call: str, verbs: set[str]) -> None:
+    method, target = call.split()
+    used = roles.of_call(request.parse(method, target), 201, "application/json", "")
+    assert {right.verb for right in roles.inferred(used)} == verbs
 
 
 async def _run_called(record: RightsRecord, call: str, account: str = "") -> None:
@@ -218,6 +241,8 @@ async def test_an_operator_of_all_namespaces_needs_in_all_what_its_runs_used_in_
         ("ClusterRole", None, ["configmaps"], ["create", "list", "watch"]),
         ("ClusterRole", None, ["pods"], ["create"]),
         ("ClusterRole", None, ["leases"], ["get"]),
+        ("ClusterRole", None, ["configmaps"], ["delete", "get", "patch", "update"]),
+        ("ClusterRole", None, ["pods"], ["delete", "get", "list", "patch", "update", "watch"]),
         ("Role", "a", ["serviceaccounts"], ["impersonate"]),
         ("Role", "own", ["configmaps"], ["patch"]),
         ("Role", "own", ["leases"], ["update"]),
