@@ -95,7 +95,8 @@ def add_node_option(parser: argparse.ArgumentParser) -> None:
 
 def _build(arguments: argparse.Namespace) -> int:
     programs = get_programs(os.environ, sys.stderr, choose(arguments.node, os.environ))
-    _print("\n".join(f"{name}: {path}" for name, path in sorted(programs.items())))
+    for folder in sorted({path.parent for path in programs.values()}):
+        _print(f"{folder}: {', '.join(sorted(path.name for path in programs.values() if path.parent == folder))}")
     return 0
 
 

@@ -265,7 +265,10 @@ def launch(
     order = StartOrder(name, str(folder), paths, apiserver_args, keep_logs, nodes)
     try:
         supervised.facts = supervised.send(asdict(order))
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            progress.write("Stopping the control plane, which was starting, and deleting its data …\n")
+            progress.flush()
         supervised.stop()
         raise
     return supervised
