@@ -9,6 +9,7 @@ import contextlib
 import os
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -22,12 +23,13 @@ from runner.values.errors import KindNotFoundError, NotKeptError, OperatorError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from runner.base.console import Line
     from runner.core.engine.run_folders import Kept
     from runner.values.objects import GVK
 
 _DESCRIPTION = """\
-Show the output of an object's last run, from the run folders of an operator on this machine. In a cluster, run the
-command in the operator's pod:
+Show the output of an object's last run, from the run folders of an operator on this machine. Of a failed run, show the
+cause and the failed task; --all shows all output. In a cluster, run the command in the operator's pod:
 
   kubectl exec -n memcached-operator-system deploy/memcached-operator-controller-manager \\
     -c manager -- ansible-operator logs Memcached/sample -n shop
@@ -35,9 +37,9 @@ command in the operator's pod:
 KIND is a kind, a resource or a qualified name: Memcached, memcacheds, memcached.cache.example.com. It can be a short
 name of a CRD in the project of this folder, or of a kind in the cluster of your kubeconfig. The run's ID and result go
 to standard error; for a run in a pod, also the command for the pod's log. Control characters are shown as text, and
-managedFields of objects are omitted. The output of an active run is not masked; the operator masks secrets when the
-run ends."""
-_EXAMPLES = ("Memcached/sample -n shop", "Memcached/sample --follow")
+managedFields of objects are omitted. Long values are shortened without --all. The output of an active run is not
+masked; the operator masks secrets when the run ends."""
+_EXAMPLES = ("Memcached/sample -n shop", "Memcached/sample --follow", "Memcached/sample --previous --all")
 _CRDS = Path("config/crd/bases")
 _DISCOVERY_TIMEOUT = 5.0
 """Seconds to look up a short name in the cluster."""
@@ -52,6 +54,7 @@ def add_commands(subparsers: Subparsers) -> None:
     logs.add_argument("object", metavar="KIND/NAME", help="object of the run")
     logs.add_argument("-n", "--namespace", help="namespace of the object; required if the name is ambiguous")
     logs.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
+    logs.add_argument("-a", "--all", action="store_true", help="show all output of the run, and whole values")
     logs.add_argument("-p", "--previous", action="store_true", help="show the run before the last one")
     default = os.environ.get(f"{PREFIX}RUNNER_DIR") or RUNNER_DIR
     logs.add_argument(
@@ -79,7 +82,8 @@ def _logs(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"log of its pod: {pod_log_command(job)}\n")
     sys.stderr.flush()
     try:
-        _show(kept, ident, sys.stdout.buffer, follow=arguments.follow)
+        if arguments.all or arguments.follow or not _show_failure(kept, ident):
+            _show(kept, ident, sys.stdout.buffer, follow=arguments.follow, whole=arguments.all)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has closed the pipe
     return 0
@@ -138,7 +142,25 @@ def _long(object_name: str) -> str:
     return f"{resolved}{slash}{name}" if resolved else object_name
 
 
-def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
+def _show_failure(kept: Kept, ident: str) -> bool:
+    """Write the cause of a failed run, and the results of its failed tasks. Return False if no event has them."""
+    from runner.core.engine import excerpt  # noqa: PLC0415 - as above
+
+    lines = excerpt.of_failure(kept.events(ident)) if kept.status(ident) == "failed" and not kept.is_live(ident) else []
+    if lines:
+        sys.stdout.write("\n".join(map(_rendered, (*lines, excerpt.HINT))) + "\n")
+        sys.stdout.flush()
+    return bool(lines)
+
+
+def _rendered(line: Line) -> str:
+    from runner.base.log import has_colour, visible  # noqa: PLC0415 - as above
+
+    shown = replace(line, text=visible(line.text))
+    return shown.coloured() if has_colour(sys.stdout) else shown.text
+
+
+def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool, whole: bool) -> None:
     """Write the output; with `follow`, until the run has ended."""
     path = kept.output(ident)
     while not path.exists() and follow and kept.is_live(ident):
@@ -147,16 +169,23 @@ def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool) -> None:
         sys.stderr.write("the run has no output\n")
         return
     from runner.base.log import visible  # noqa: PLC0415 - as above
+    from runner.core.engine import excerpt  # noqa: PLC0415 - as above
     from runner.core.engine.output import ManagedFieldsFilter  # noqa: PLC0415 - as above
+
+    def shown(text: str) -> bytes:
+        if whole:
+            return visible(text).encode()
+        parts = (part.partition("\n") for part in visible(text).splitlines(keepends=True))
+        return "".join(f"{_rendered(line)}{end}" for part, end, _ in parts if (line := excerpt.line(part))).encode()
 
     decode, lines = codecs.getincrementaldecoder("utf-8")("backslashreplace").decode, ManagedFieldsFilter()
     with path.open("rb") as file:
         while True:
             was_live = follow and kept.is_live(ident)
             while chunk := file.read(_CHUNK) + file.readline():
-                out.write(visible(lines.feed(decode(chunk))).encode())
+                out.write(shown(lines.feed(decode(chunk))))
             if not was_live:
-                out.write(visible(lines.end()).encode())
+                out.write(shown(lines.end()))
             out.flush()
             if not was_live:
                 return

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import orjson
 
 from runner.agent import process_tree
 from runner.core.engine import processes, retention, run_dir
 from runner.core.engine.artifacts import LATEST
+from runner.core.engine.job import Event
 from runner.core.engine.output import JOB_OF_POD, STDOUT, named
 from runner.values.errors import ConfigError, NotKeptError
 from runner.values.objects import GVK, ObjectKey
@@ -22,6 +25,9 @@ from runner.values.objects import GVK, ObjectKey
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 _AFTER_KIND = 2
 _MOST_NAMED = 10
+_MOST_EVENTS = 5000
+_LONGEST = 1 << 20
+"""Maximum size of an event's file in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,23 @@ class Kept:
             return self.output(ident).with_name("status").read_text(encoding="utf-8").strip() or "unknown"
         except OSError:
             return "unknown"
+
+    def events(self, ident: str) -> Iterator[Event]:
+        """Yield the events of a run in order. Files are named `<counter>-<uuid>.json`."""
+        folder = self.output(ident).with_name("job_events")
+        try:
+            names = [file.name for file in folder.iterdir() if file.name.endswith(".json")]
+        except OSError:
+            return
+        numbered = sorted((int(name.split("-")[0]), name) for name in names if name.split("-")[0].isdecimal())
+        for _, name in numbered[:_MOST_EVENTS]:
+            file = folder / name
+            try:
+                event = orjson.loads(file.read_bytes()) if file.stat().st_size <= _LONGEST else None
+            except (OSError, ValueError):
+                continue  # removed meanwhile, or incomplete
+            if isinstance(event, dict):
+                yield event
 
 
 class UnknownKindError(NotKeptError):

@@ -6,16 +6,11 @@ Reads only finished runs, whose files are masked. Blocking I/O of bounded size: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import orjson
-
 from runner.base.config import paths
 from runner.core.engine import run_dir
-from runner.core.engine.job import Event
-from runner.core.engine.output import STDOUT
 from runner.core.engine.run_folders import Kept
 from runner.features.ui import run_details
 from runner.features.ui.journal import JournalEntry
@@ -24,9 +19,6 @@ from runner.features.ui.timeline import BAD, Timeline
 from runner.values.objects import GVK, ObjectKey
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
-_MOST_EVENTS = 5000
-_LONGEST = 1 << 20
-"""Maximum size of an event's file in bytes."""
 _OUTCOMES = {"successful": "succeeded", "timeout": "timed out"}
 
 
@@ -53,7 +45,7 @@ def run(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> JournalEntry | None
     record = next((finished for finished in runs(root, gvk, key) if finished.ident == ident), None)
     if record is None:
         return None
-    for event in _events(_artifacts(root, gvk, key, ident)):
+    for event in Kept(paths.run_dir(root, gvk, key), gvk, key).events(ident):
         record.timeline.add(event)
     record.timeline.end(record.ended or record.began, None, whole=record.outcome in {"succeeded", "failed"})
     bad = [task for task in record.timeline.tasks if task.state in BAD]
@@ -67,30 +59,8 @@ def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | No
     """Return the output, objects and diffs of one run; None if it is active or its folder is gone."""
     if all(finished.ident != ident for finished in runs(root, gvk, key)):
         return None
-    folder = _artifacts(root, gvk, key, ident)
-    return run_details.read(folder / STDOUT, _events(folder), (gvk, key))
-
-
-def _artifacts(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> Path:
-    return paths.run_dir(root, gvk, key) / "artifacts" / ident
-
-
-def _events(artifacts: Path) -> Iterator[Event]:
-    """Yield the events in order. Files are named `<counter>-<uuid>.json`."""
-    folder = artifacts / "job_events"
-    try:
-        names = [file.name for file in folder.iterdir() if file.name.endswith(".json")]
-    except OSError:
-        return
-    numbered = sorted((int(name.split("-")[0]), name) for name in names if name.split("-")[0].isdecimal())
-    for _, name in numbered[:_MOST_EVENTS]:
-        file = folder / name
-        try:
-            event = orjson.loads(file.read_bytes()) if file.stat().st_size <= _LONGEST else None
-        except (OSError, ValueError):
-            continue  # removed meanwhile, or incomplete
-        if isinstance(event, dict):
-            yield event
+    run_folder = Kept(paths.run_dir(root, gvk, key), gvk, key)
+    return run_details.read(run_folder.output(ident), run_folder.events(ident), (gvk, key))
 
 
 def _began(ident: str) -> float | None:

@@ -100,6 +100,75 @@ def test_control_characters_are_shown_as_text(folders: Folders, logs: Logs) -> N
     assert logs("thing/one")[1] == "ok: \\x1b]0;title\\x07 ä\nnext\n"
 
 
+def test_lines_in_which_ansible_describes_itself_are_omitted_and_long_ones_shortened(
+    folders: Folders, logs: Logs
+) -> None:
+    header = """\
+ansible-playbook [core 2.21.1]
+  config file = None
+  configured module search path = ['/root/.ansible/plugins/modules']
+  python version = 3.13.0 (main, Oct 16 2024) [Clang 18.1.8 ] (/work/.venv/bin/python)
+  jinja version = 3.1.6
+  libyaml = True
+No config file found; using defaults
+Skipping callback 'default', as we already have a stdout callback.
+PLAYBOOK: 3f.json **************
+1 plays in /tmp/3f.json
+"""
+    text = f"\nPLAY [localhost] ***\nok: [localhost] => {'x' * 400}\n"
+    folders.add(THING, "one", header + text)
+    assert logs("thing/one")[1] == f"\nPLAY [localhost] ***\nok: [localhost] => {'x' * 281}… (119 more characters)\n"
+    assert logs("thing/one", "--all")[1] == header + text
+
+
+def test_a_failed_run_begins_with_its_cause_and_has_the_result_of_its_task(folders: Folders, logs: Logs) -> None:
+    run = folders.add(THING, "one", "all of it") / "artifacts/2026-0"
+    (run / "status").write_text("failed")
+    (run / "job_events").mkdir()
+    data = {"task": "Deploy", "task_path": "/roles/a/tasks/main.yml:3", "host": "localhost", "task_action": "k8s"}
+    result = {
+        "msg": "no\nsuch \x1b[2Jthing",
+        "changed": False,
+        "_ansible_no_log": False,
+        "invocation": {"a": 1},
+        "stderr": "e" * 400,
+        "list": list(range(30)),
+        "stdout": "\n".join(map(str, range(50))),
+    }
+    events = [
+        {"event": "playbook_on_task_start", "event_data": data},
+        {"event": "runner_on_failed", "event_data": {**data, "task": "Rescued", "res": {"msg": "rescued"}}},
+        {"event": "runner_on_failed", "event_data": {**data, "res": result}},
+        {"event": "playbook_on_stats", "event_data": {"failures": {"localhost": 1}}},
+    ]
+    for number, event in enumerate(events, 1):
+        (run / f"job_events/{number}-x.json").write_text(json.dumps(event))
+    lines = logs("thing/one")[1].splitlines()
+    assert lines[0].startswith(r"no such \x1b[2Jthing: eeee")
+    assert lines[1:5] == [
+        "  task 'Deploy', /roles/a/tasks/main.yml:3",
+        "",
+        "TASK [Deploy]",
+        "failed on localhost:",
+    ]
+    assert "  stderr: " + "e" * 300 + "… (100 more characters)" in lines
+    assert "  - … 10 more" in lines
+    assert "    … 30 more lines" in lines
+    assert not {"rescued", "invocation", "changed"} & set(re.findall(r"\w+", "\n".join(lines)))
+    assert lines[-1].endswith("--all shows all output of the run.")
+    assert logs("thing/one", "--all")[1] == "all of it"
+
+
+@pytest.mark.parametrize("text", ["ERROR! no such file\nhere\n", ""])
+def test_a_run_that_failed_before_its_tasks_has_its_output(folders: Folders, logs: Logs, text: str) -> None:
+    run = folders.add(THING, "one", "all of it") / "artifacts/2026-0"
+    (run / "status").write_text("failed")
+    (run / "job_events").mkdir()
+    (run / "job_events/1-x.json").write_text(json.dumps({"event": "verbose", "stdout": text}))
+    out = logs("thing/one")[1]
+    assert out.startswith("no such file here") if text else out == "all of it"
+
+
 def test_the_run_before_is_shown_on_request(folders: Folders, logs: Logs) -> None:
     folders.add(THING, "one", "first", "second")
     folders.add(THING, "two", "only")
@@ -183,7 +252,7 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
     kept = run_folders.find(folders.root, "thing/one", None)
     assert kept.is_live("2026-0")
     out = Out()
-    logs_cli._show(kept, "2026-0", out, follow=True)
+    logs_cli._show(kept, "2026-0", out, follow=True, whole=False)
     assert seen == [b"first\n", b"first\nsecond\n", b"first\nsecond\nthird"]
     assert not kept.is_live("2026-0")
 
@@ -219,7 +288,9 @@ def test_a_closed_standard_output_is_not_an_error(folders: Folders, monkeypatch:
 
 def _arguments(root: Path) -> Any:
 
-    return argparse.Namespace(runner_dir=root, object="thing/one", namespace=None, follow=False, previous=False)
+    return argparse.Namespace(
+        runner_dir=root, object="thing/one", namespace=None, follow=False, previous=False, all=False
+    )
 
 
 def test_a_failure_names_the_command_that_finds_its_output(
