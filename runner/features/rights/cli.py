@@ -6,7 +6,6 @@ Owns the argument and output of the command. Errors pass through as ConfigError;
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -65,13 +64,15 @@ def lacking(file: Path) -> list[str]:
     Raises:
         ConfigError: the record or a file of config/rbac is invalid.
     """
+    import yaml  # noqa: PLC0415 - as above
+
     from runner.features.rights import record, roles  # noqa: PLC0415 - as above
 
     if not _ROLE.exists():
         return []
     rights = set().union(*record.read(file))
     missing = _missing({right for right in rights if not right.account}, list(_granted(_FOLDERS)))
-    return [f"  {json.dumps(rule)}" for rule in roles.rules(missing)]
+    return ["  " + yaml.safe_dump(rule, default_flow_style=True, width=1000).strip() for rule in roles.rules(missing)]
 
 
 def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:

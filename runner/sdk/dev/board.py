@@ -1,76 +1,73 @@
-"""State of a running operator for developers, from its log lines and metrics. Pure.
+"""Live view of `ansible-operator dev`: objects with their causes, and the latest events, as many as fit. Pure.
 
-Output: a line for each important event, or the lines of a full screen.
+The operator's log has the events and active runs, its status page the objects. A cause is shown until the page no
+longer has it. The terminal wraps commands and long paths, so that users can copy them.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import textwrap
-import threading
-import urllib.request
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TextIO
+from itertools import chain
+from typing import Any
+from unicodedata import east_asian_width
 
-from prometheus_client.parser import text_string_to_metric_families
+from runner.base import console
+from runner.base.console import Line, clock
+from runner.base.page import plural
 
-from runner.base.log import visible
-from runner.core.reconcile.metrics import controller_name
-from runner.values.objects import GVK
-
-_MOST_SHOWN = 8
-"""Number of latest events on the screen."""
-_SHORTEST_STORY = ("LATEST", "one event")
-_ERROR_ROWS = 4
-_KIND_WIDTH, _NUMBERS_WIDTH = 44, 28
+_EVENTS = frozenset({
+    *("Starting", "Watching", "Run started", "Task output", "Run ended", "Retrying the object with backoff", "Stopped"),
+    *("Serving the status page", "The project was edited; the operator starts again"),
+})  # fmt: skip
+"""Messages that developers read, beside warnings and errors."""
 _LEVELS = frozenset({"warning", "error", "critical"})
-_DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
-_MESSAGES = frozenset({"runner_on_ok", "runner_item_on_ok"})
-_DETAILS = ("problem", "error", "detail", "why", "advice", "command")
+_KEPT = 200
+"""Latest events that are kept for high terminals."""
+_STYLES = {"failing": "error", "stalled": "error", "ready": "good", "in progress": "active"}
+_CAUSE_ROWS, _EVENT_ROWS = 6, 4
+_LEAST_EVENTS = 4
+_COMPACT, _ROOMY = 12, 20
+"""Heights from which the view has the URL of the page, and the lines about the session and between its parts."""
+_LONGEST_WORD = 200
+_MOST_NAMED = 3
 
 
-class KindSample(NamedTuple):
-    """Numbers of one kind in the operator's metrics."""
-
-    kind: str
-    queued: int
-    objects: int
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Run:
     subject: str
-    reason: str
-    task: str = ""
-    tasks: int = 0
-
-
-@dataclass(slots=True)
-class _Kind:
-    queued: int = 0
-    objects: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    doing: str
 
 
 @dataclass(slots=True)
 class LiveView:
-    """State of the operator, updated from its log lines and metrics."""
+    """State of the operator, updated from its log and its status page."""
 
-    _kinds: dict[str, _Kind] = field(default_factory=dict)
-    _former: dict[str, _Kind] = field(default_factory=dict)
-    """Kinds of the operator before a restart."""
-    _runs: dict[str, _Run] = field(default_factory=dict)
-    _lines: list[str] = field(default_factory=list)
-    _error: str = ""
-    metrics_port: int | None = None
-    """Port of the operator's metrics, after the operator has logged it."""
+    header: Sequence[str] = ()
+    """Lines about the session."""
+    hint: Sequence[str] = ()
+    """Lines with what to type while there is no object."""
     page: str = ""
     """URL of the status page, after the operator has logged it."""
+    succeeded: int = 0
+    failed: int = 0
+    last_error: str = ""
+    """The last error with its time."""
+    _stage: str = "The operator starts …"
+    """What happens instead of runs; empty if runs are possible."""
+    _problem: Line | None = None
+    """Why the project is invalid."""
+    _runs: dict[str, _Run] = field(default_factory=dict)
+    _latest: deque[Line] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _kinds: Sequence[Mapping[str, Any]] = ()
+    _objects: Sequence[Mapping[str, Any]] = ()
+    _total: int | None = None
+    """Number of objects; None until the page was read."""
 
-    def take(self, line: str) -> str | None:
+    def take(self, line: str) -> Line | None:
         """Update the state from a line of the operator's log. Return a line for the developer, or None."""
         try:
             record = json.loads(line) if line.startswith("{") else None
@@ -78,219 +75,162 @@ class LiveView:
             record = None
         if not isinstance(record, dict):
             return None
-        shown = self._shown(record)
-        if shown is not None:
-            self._lines = [*self._lines, shown][-_MOST_SHOWN:]
-        return shown
-
-    def count(self, samples: Iterable[KindSample]) -> None:
-        """Update the state from the metrics."""
-        for sample in samples:
-            kind = self._kinds.setdefault(sample.kind, _Kind())
-            kind.queued, kind.objects = sample.queued, sample.objects
-
-    def _shown(self, record: Mapping[str, Any]) -> str | None:
-        renderers = {
-            "Serving": self._serving,
-            "Serving the status page": self._page,
-            "Starting": self._starting,
-            "Watching": self._watching,
-            "Run started": self._start,
-            "Task output": self._task,
-            "Run ended": self._end,
-            "The project was edited; the operator starts again": self._edited,
-            "Stopped": self._notable,
-        }
-        render = renderers.get(record.get("msg", ""), self._notable if record.get("level") in _LEVELS else None)
-        return render(record) if render is not None else None
-
-    def _serving(self, record: Mapping[str, Any]) -> None:
-        if "/metrics" in record["paths"]:
-            self.metrics_port = record["port"]
-
-    def _page(self, record: Mapping[str, Any]) -> str | None:
-        known, self.page = self.page, record["url"]
-        return f"status page {self.page}" if self.page != known else None
-
-    def _starting(self, record: Mapping[str, Any]) -> str:
-        self._former, self._kinds = self._kinds | self._former, {}
-        self._runs.clear()
-        return f"Kubernetes {record['server']}, ansible-core {record['ansible_core']}"
-
-    def _watching(self, record: Mapping[str, Any]) -> str:
-        self._kinds.setdefault(record["gvk"], self._former.pop(record["gvk"], _Kind()))
-        return f"watching {record['gvk']}"
-
-    def _start(self, record: Mapping[str, Any]) -> str:
-        run = self._runs[record["job"]] = _Run(_subject_of(record), record["reason"])
-        return f"{run.subject}: run started, {run.reason}"
-
-    def _task(self, record: Mapping[str, Any]) -> str | None:
-        run, task = self._runs.get(record["job"]), record.get("task")
-        if run is not None and record.get("action") in _DEBUG and record.get("ansible_event") in _MESSAGES:
-            run.tasks += task != run.task
-            run.task = task or run.task
-            return f"{run.subject}: {_debug_message(record['output'])}"
-        if run is None or not task or task == run.task:
+        message, shown = record.get("msg"), console.line(record)
+        if message == "Serving the status page":
+            known, self.page = self.page, record["url"]
+            if known == self.page:
+                return None
+        self._update(message, record, shown)
+        if not shown.text or (message not in _EVENTS and record.get("level") not in _LEVELS):
             return None
-        run.task, run.tasks = task, run.tasks + 1
-        return f"{run.subject}: task {run.tasks}: {task}"
-
-    def _end(self, record: Mapping[str, Any]) -> str:
-        self._runs.pop(record["job"], None)
-        kind = self._kinds.setdefault(record["gvk"], _Kind())
-        good = record["outcome"] == "succeeded"
-        kind.succeeded, kind.failed = kind.succeeded + good, kind.failed + (not good)
-        shown = f"{_subject_of(record)}: {record['outcome']} in {record['seconds']:.1f} s"
-        if good:
-            return f"{shown}, ok {record['ok']}, changed {record['changed']}"
-        return shown + (f": {record['error']}" if record.get("error") else "")
-
-    def _edited(self, record: Mapping[str, Any]) -> str:
-        self._error = ""
-        return self._notable(record)
-
-    def _notable(self, record: Mapping[str, Any]) -> str:
-        details = "; ".join(str(record[name]) for name in _DETAILS if record.get(name))
-        details = details.removeprefix(f"{record['msg']}: ")  # messages of ansible-core begin so
-        subject = f"{_subject_of(record)}: " if record.get("gvk") else ""
-        place = f" ({record['path']})" if record.get("path") else ""
-        shown = f"{subject}{record['msg']}" + (f": {details}" if details else "") + place
-        if record["level"] != "info":
-            shown = f"{record['level']}: {shown}"
-        if record["level"] in {"error", "critical"}:
-            self._error = shown
+        self._latest.append(shown)
         return shown
 
-    def picture(self, width: int, height: int = 1000) -> list[str]:
-        """Return the current state, in lines of at most `width` characters, and at most `height` lines.
+    def _update(self, message: object, record: Mapping[str, Any], shown: Line) -> None:
+        job = str(record.get("job"))
+        match message:
+            case "Starting":
+                self._stage = ""
+                self._runs.clear()
+            case "The project was edited; the operator starts again":
+                self._stage, self._problem = "The operator starts again …", None
+            case "The project is invalid; no run starts until you fix it":
+                self._stage, self._problem = "No run starts: the project is invalid", shown
+                self.last_error = shown.text
+            case "Run started":
+                self._runs[job] = _Run(console.subject(record), str(record.get("reason")))
+            case "Task output" if job in self._runs and record.get("task"):
+                self._runs[job] = _Run(self._runs[job].subject, f"task {record.get('number')}: {record['task']}")
+            case "Run ended":
+                self._end(job, record, shown)
+            case _ if shown.style == "error":
+                self.last_error = shown.text
+
+    def _end(self, job: str, record: Mapping[str, Any], shown: Line) -> None:
+        self._runs.pop(job, None)
+        self.succeeded += record.get("outcome") == "succeeded"
+        if shown.style == "error":
+            self.failed += 1
+            self.last_error = f"{clock(record.get('ts'))} {console.subject(record)}: {record.get('error')}".lstrip()
+
+    def show(self, overview: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+        """Update the state from the views of the status page."""
+        self._kinds, self._objects, self._total = overview["kinds"], objects["objects"], objects["total"]
+
+    def stop(self, grace: float) -> Line:
+        """Return the line about the stop, which waits up to `grace` seconds for runs."""
+        runs = [f"{run.subject} ({run.doing})" for run in self._runs.values()]
+        more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+        waits = f"waits up to {grace:g} s for {', '.join(runs[:_MOST_NAMED])}{more}"
+        self._stage = f"Stopping: {waits}. Ctrl-C again stops it now" if runs else "Stopping"
+        return Line(self._stage, "warning")
+
+    def picture(self, width: int, height: int) -> list[Line]:
+        """Return the view for a terminal: lines that it shows in at most `height` rows.
 
         If there is little space, the newest event stays.
         """
-        name = max(min(_KIND_WIDTH, width - _NUMBERS_WIDTH), len("KIND"))
-        kinds = [f"{'KIND':<{name}} {'OBJECTS':>7} {'QUEUE':>6} {'OK':>5} {'FAILED':>6}"]
-        for gvk, kind in sorted(self._kinds.items()):
-            numbers = f"{kind.objects:>7} {kind.queued:>6} {kind.succeeded:>5} {kind.failed:>6}"
-            kinds.append(f"{gvk[:name]:<{name}} {numbers}")
-        runs = ["RUNS", *(f"  {run.subject}  {_doing(run)}" for run in self._runs.values())]
-        errors = ["LAST ERROR", *(textwrap.wrap(self._error, width - 2)[:_ERROR_ROWS] or ["none"])]
-        sections = [kinds, runs if len(runs) > 1 else [*runs, "  none"], errors]
-        has_space = sum(map(len, sections)) + len(sections) + len(_SHORTEST_STORY) <= height
-        above = [line for section in sections for line in (*section, *([""] if has_space else []))]
-        above = above[: max(height - len(_SHORTEST_STORY), 0)]
-        count = min(max(height - len(above) - 1, 1), _MOST_SHOWN)
-        lines = [*above, "LATEST", *(f"  {line}" for line in self._lines[-count:])]
-        return [line[:width] for line in lines[-height:]]
+        gap = [Line("")] if height >= _ROOMY else []
+        page = [f"Page: {self.page}"] if self.page and height >= _COMPACT else []
+        about = [Line(text, "faint") for text in (*(self.header if gap else ()), *page)]
+        above = [*_wrapped(self._title(width), width, _EVENT_ROWS), *about, *gap]
+        above += [row for line in self._problems() for row in _wrapped(line, width, _CAUSE_ROWS, "  ")]
+        left = height - _rows(above, width) - len(gap) - 1
+        objects = self._fitting(width, left - min(_LEAST_EVENTS, len(self._latest)))
+        lines = [*above, *objects, *(gap if objects else []), Line("LATEST", "title")]
+        lines += self._newest(width, max(height - _rows(lines, width), 1))
+        while _rows(lines, width) > height and len(lines) > 1:
+            del lines[0]
+        return lines
+
+    def _title(self, width: int) -> Line:
+        if self._stage:
+            return Line(self._stage, "warning" if self._stage.startswith("Stop") else "title")
+        states = sum((Counter(kind["states"]) for kind in self._kinds), Counter())
+        counted = f": {', '.join(f'{count} {state}' for state, count in states.items())}" if states else ""
+        objects = "The operator runs." if self._total is None else f"{plural(self._total, 'object')}{counted}."
+        runs = f"Runs: {self.succeeded} ok, {self.failed} failed."
+        title = f"{objects} {runs} Ctrl-C stops."
+        return Line(title if len(title) <= width else f"{objects} Ctrl-C stops.", "title")
+
+    def _problems(self) -> Iterable[Line]:
+        if self._problem:
+            yield self._problem
+        for kind in self._kinds:
+            if kind["problem"]:
+                yield Line(f"{kind['kind']}: {kind['problem']}", "warning")
+
+    def _fitting(self, width: int, room: int) -> list[Line]:
+        """Return the objects that fit into `room` rows, the worst first, and the number of the remaining ones."""
+        doing = {run.subject: run.doing for run in self._runs.values()}
+        rows = {_subject(obj): obj for obj in self._objects}
+        rows |= {name: {"state": "running"} for name in doing if name not in rows}
+        if self._total == 0 and not rows and not self._stage:
+            return [Line(text) for text in self.hint]
+        pads = max(map(len, rows), default=0), max((len(str(obj["state"])) for obj in rows.values()), default=0)
+        shown: list[Line] = []
+        left = max(self._total or 0, len(rows))
+        for name, obj in rows.items():
+            block, left = _block(name, obj, doing.get(name, ""), pads, width), left - 1
+            if not shown and room > 1:  # of the first one, as many lines as there is room for
+                block = block[: room - bool(left)]
+            if _rows([*shown, *block], width) + bool(left) > room:
+                left += 1
+                break
+            shown += block
+        return [*shown, *([Line(f"… {plural(left, 'more object')}", "faint")] if left else [])]
+
+    def _newest(self, width: int, room: int) -> list[Line]:
+        shown: list[Line] = []
+        for line in reversed(self._latest):
+            rows = _wrapped(line, width, min(_EVENT_ROWS, room), " " * 9)
+            if _rows([*rows, *shown], width) > room:
+                break
+            shown = [*rows, *shown]
+        return shown or [_cut(line, width) for line in list(self._latest)[-1:]]
 
 
-def _doing(run: _Run) -> str:
-    return f"task {run.tasks}: {run.task}" if run.tasks else run.reason
+def _block(name: str, obj: Mapping[str, Any], doing: str, pads: tuple[int, int], width: int) -> list[Line]:
+    """Return the lines of an object: its name, its state, what follows, and the cause of a failure."""
+    state, following = str(obj["state"]), obj.get("next") or {}
+    style, details = _STYLES.get(state, ""), []
+    if doing:
+        style, details = style if style == "error" else "active", [doing]
+    elif following.get("stage") == "waiting":
+        details = ["waits for a worker"]
+    elif following.get("reason") == "retry":
+        details = [f"retry in {following['seconds']:.0f} s"]
+    if obj.get("failed_runs"):
+        details.append(f"{plural(obj['failed_runs'], 'failed run')} since {clock(obj.get('failing_since'))}")
+    elif not doing and obj.get("since"):
+        details.append(f"since {clock(obj['since'])}")
+    head = f"{name:<{pads[0]}}  {state:<{pads[1]}}  {', '.join(details)}".rstrip()
+    has_message = style == "error" or (style != "good" and not doing)
+    message = str(obj.get("message") or "") if has_message else ""
+    causes = (_wrapped(Line(f"  {row}", style), width, _CAUSE_ROWS, "  ") for row in message.splitlines())
+    return [*_wrapped(Line(head, style), width, 2, "  "), *chain.from_iterable(causes)]
 
 
-def _debug_message(output: str) -> str:
-    """Return the message in the output of a `debug` task; the whole output in one line if it has another format."""
-    rest = output
-    while rest:
-        _, _, rest = rest.partition(" => ")
-        try:
-            result = json.loads(rest)
-        except ValueError:
-            continue
-        message = result.get("msg", result) if isinstance(result, dict) else result
-        return " ".join((message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)).split())
-    return " ".join(output.split())
+def _subject(obj: Mapping[str, Any]) -> str:
+    return f"{obj['kind']} {'/'.join(filter(None, (obj['namespace'], obj['name'])))}"
 
 
-def _subject_of(record: Mapping[str, Any]) -> str:
-    kind = str(record["gvk"]).rpartition("Kind=")[2]
-    name = "/".join(filter(None, (record.get("namespace"), record.get("name")))) if record.get("name") else ""
-    return f"{kind} {name}".rstrip()
+def _wrapped(line: Line, width: int, most: int, indent: str = "") -> list[Line]:
+    """Break a line at spaces, into at most `most` lines."""
+    words = (word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD - 1]}…" for word in line.text.split(" "))
+    form = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, placeholder=" …")
+    form.subsequent_indent, form.max_lines = indent, most
+    return [Line(row, line.style) for row in form.wrap(" ".join(words))]
 
 
-def samples(exposition: str) -> list[KindSample]:
-    """Return the numbers of each kind from the operator's metrics in the exposition format."""
-    objects: dict[str, int] = {}
-    queued: dict[str, int] = {}
-    for family in text_string_to_metric_families(exposition):
-        for sample in family.samples:
-            if sample.name == "ansible_operator_objects":
-                objects[sample.labels["GVK"]] = int(sample.value)
-            elif sample.name == "workqueue_depth":
-                queued[sample.labels["name"]] = int(sample.value)
-    return [KindSample(gvk, queued.get(_queue_of(gvk), 0), count) for gvk, count in objects.items()]
+def _cut(line: Line, width: int) -> Line:
+    return line if len(line.text) <= width else Line(f"{line.text[: width - 1]}…", line.style)
 
 
-def _queue_of(gvk: str) -> str:
-    """Return the name of the queue of `group/version, Kind=K` in the metrics."""
-    group_version, _, kind = gvk.partition(", Kind=")
-    group, _, version = group_version.rpartition("/")
-    return controller_name(GVK(group, version, kind))
+def _rows(lines: Iterable[Line], width: int) -> int:
+    """Return how many rows of the terminal lines need, of which it wraps long ones."""
+    return sum(max(-(-_cells(line.text) // width), 1) for line in lines)
 
 
-_HOME_AND_CLEAR = "\x1b[H\x1b[J"
-_OTHER_SCREEN, _BACK = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-_PATIENCE = 1.0
-
-
-class Screen:
-    """Live view of a `LiveView` on a stream. One thread adds lines while another one refreshes."""
-
-    def __init__(self, board: LiveView, stream: TextIO, header: Sequence[str] = ()) -> None:
-        self._board = board
-        self._header = header  # on a terminal, the view hides earlier output, so the header repeats it
-        self._stream = stream
-        self._lock = threading.Lock()
-        self._is_terminal = stream.isatty()
-        self.last = ""
-        """Last output of the operator that is not a log line."""
-        if self._is_terminal:
-            self._write(_OTHER_SCREEN)
-            self._draw()
-
-    def take(self, line: str) -> None:
-        """Add a line of the operator's log."""
-        with self._lock:
-            shown = self._board.take(line)
-            if line.startswith("error: "):
-                self.last = line.strip()
-            if shown is not None and not self._is_terminal:
-                self._write(visible(shown) + "\n")
-        if shown is not None:
-            self._draw()
-
-    def refresh(self) -> None:
-        """Read the operator's metrics and show them."""
-        if not self._is_terminal or self._board.metrics_port is None:
-            return
-        try:
-            address = f"http://127.0.0.1:{self._board.metrics_port}/metrics"
-            with urllib.request.urlopen(address, timeout=_PATIENCE) as answer:
-                text = answer.read().decode()
-        except OSError:  # not available yet, or for a moment: the next refresh is soon
-            return
-        with self._lock:
-            self._board.count(samples(text))
-        self._draw()
-
-    def close(self) -> None:
-        """Restore the terminal."""
-        if self._is_terminal:
-            self._write(_BACK)
-
-    def _draw(self) -> None:
-        if not self._is_terminal:
-            return
-        size = shutil.get_terminal_size()
-        with self._lock:
-            # Not cut, so that users can copy it: the terminal wraps long lines.
-            page = [f"Page: {self._board.page}"] if self._board.page else []
-            header = [*self._header, *page, ""] if self._header or page else []
-            rows = sum(max(-(-len(line) // size.columns), 1) for line in header)
-            room = size.lines - 1 - rows
-            picture = self._board.picture(size.columns, room) if room > 0 else ()
-            lines = [*header, *(visible(line) for line in picture)]
-        self._write(_HOME_AND_CLEAR + "\n".join(lines) + "\n")
-
-    def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+def _cells(text: str) -> int:
+    return len(text) if text.isascii() else sum(2 if east_asian_width(one) in "WF" else 1 for one in text)

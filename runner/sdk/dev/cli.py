@@ -34,21 +34,25 @@ from runner.sdk.devcluster.nodes import choose
 from runner.values.errors import ConfigError, OperatorError
 
 if TYPE_CHECKING:
-    from runner.sdk.dev.board import Screen
     from runner.sdk.dev.project import Project
+    from runner.sdk.dev.screen import Screen
 
 _CRDS = Path("config/crd/bases")
+_SAMPLES = Path("config/samples")
 _REFRESH = 1.0
-"""Seconds between two readings of the operator's metrics."""
+"""Seconds between two readings of the operator's status page."""
 _DESCRIPTION = """\
 Develop the project in this folder: starts a control plane on this machine (or uses the cluster of --kubeconfig),
 installs the project's CRDs, and runs the operator. After an edit of the watches file, a role, a playbook or a plugin,
-the operator starts again. While the project is invalid, no run starts. Shows kinds, queues, runs and the last error;
-without a terminal, prints a line per event. Ctrl-C stops everything. Docker is not needed.
+the operator starts again. While the project is invalid, no run starts. Shows the objects with the causes of failures,
+and the latest events; without a terminal, prints a line per event. Ctrl-C stops everything, after 2 seconds for runs
+that are active. The end is a summary, with the permissions that config/rbac lacks. Docker is not needed.
 
 Flags after `--` are passed to `ansible-operator run`."""
 _EXAMPLES = ("", "--node=real -- --log-level=debug")
 _LONGEST_NAME = 40
+_CANCEL = 0.5
+"""Seconds after the grace period that the operator has to cancel runs and to write their status."""
 
 
 def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> None:
@@ -81,12 +85,16 @@ class _StopSignal:
     is_received: bool = False
     interrupts: bool = True
     number: int = 0
+    again: Callable[[], None] = field(default=lambda: None)
+    """Called for each signal after the first."""
 
     def receive(self, number: int, _frame: object) -> None:
         """Record the signal. Raises KeyboardInterrupt once, during the start."""
         again, self.is_received, self.number = self.is_received, True, number
         self.news.put(News.STOPPED)
-        if self.interrupts and not again:
+        if again:
+            self.again()
+        elif self.interrupts:
             raise KeyboardInterrupt
 
 
@@ -95,7 +103,9 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
         raise ConfigError(
             "set --kubeconfig and --context before `--`, so that the CRDs are applied to the same cluster"
         )
-    settings = _settings(add, arguments.flags, os.environ)
+    from runner.sdk.dev.operator import GRACE  # noqa: PLC0415 - every command would wait for what it imports
+
+    settings = _settings(add, (GRACE, *arguments.flags), os.environ)
     _project(settings, os.environ, lambda: None)  # before the control plane starts, which takes seconds
     stop = _StopSignal()
     handlers = {number: signal.signal(number, stop.receive) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -103,9 +113,13 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
         with _control_plane(arguments) as (cluster, kubectl, environ):
             _install(kubectl, environ)
             stop.interrupts = False
-            return _operate(arguments.flags, cluster, settings, environ, stop)
+            summary = _operate(arguments.flags, cluster, settings, environ, stop)
     except KeyboardInterrupt:
         return 128 + stop.number  # as shells count
+    else:
+        is_own = not (arguments.kubeconfig or arguments.context)
+        _print("\n".join((f"Stopped{'; the control plane is deleted' if is_own else ''}. {summary[0]}", *summary[1:])))
+        return 0
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -139,17 +153,18 @@ def _control_plane(arguments: argparse.Namespace) -> Iterator[tuple[tuple[str, .
         _print(ignored)
     nodes = choose(arguments.node, os.environ)
     name = arguments.name or _default_name(Path.cwd())
+    _print(f"Starting the control plane {name} …")
     with named.foreground(os.environ, name, sys.stderr, nodes) as started:
         if started.facts is None:
             raise OperatorError(
                 f"the control plane {started.name!r} stopped right after its start; see {started.layout.logs}"
             )
-        _print(f"Kubeconfig:  export KUBECONFIG={started.layout.kubeconfig}")
-        _print(f"kubectl:     {started.facts['kubectl']}")
         both = f". {shlex.quote(str(started.layout.env))}"
-        _print(f"Both:        {both}")
+        _describe(f"Kubeconfig:  export KUBECONFIG={started.layout.kubeconfig}")
+        _describe(f"kubectl:     {started.facts['kubectl']}")
+        _describe(f"Both:        {both}")
         yield (
-            ("For kubectl, in another terminal:", both),
+            (f"For kubectl, in another terminal: {both}",),
             str(started.facts["kubectl"]),
             {**os.environ, "KUBECONFIG": str(started.layout.kubeconfig)},
         )
@@ -160,6 +175,7 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     if not files:
         _print(f"CRDs:        none in {_CRDS}; the operator waits until its kinds are installed")
         return
+    _print(f"CRDs:        {files} from {_CRDS}")
     crds = ("--filename", str(_CRDS))
     run_kubectl(kubectl, environ, "apply", "--server-side", "--force-conflicts", *crds)
     run_kubectl(kubectl, environ, "wait", "--for=condition=Established", "--timeout=30s", *crds)
@@ -167,40 +183,79 @@ def _install(kubectl: str, environ: Mapping[str, str]) -> None:
     names = run_kubectl(kubectl, environ, "get", "--output=name", *crds).split()
     kinds = ",".join(name.rpartition("/")[2] for name in names)
     run_kubectl(kubectl, environ, "get", kinds, "--all-namespaces", "--output=name")
-    _print(f"CRDs:        {files} from {_CRDS}")
 
 
 def _operate(
     flags: Sequence[str], cluster: Sequence[str], settings: Settings, environ: Mapping[str, str], stop: _StopSignal
-) -> int:
-    """Run the operator until it ends or a signal arrives; return the exit code."""
-    from runner.sdk.dev.board import LiveView, Screen  # noqa: PLC0415 - every command would wait for what it imports
+) -> list[str]:
+    """Run the operator until a signal arrives; return lines of a summary. Raises OperatorError if it ends by itself."""
+    from runner.sdk.dev.board import LiveView  # noqa: PLC0415 - every command would wait for what it imports
     from runner.sdk.dev.operator import OperatorProcess, Restarts  # noqa: PLC0415 - as above
+    from runner.sdk.dev.screen import Screen  # noqa: PLC0415 - as above
 
-    view, ended = LiveView(), threading.Event()
+    ended = threading.Event()
     with tempfile.NamedTemporaryFile("w", prefix="ansible-operator-dev-", suffix=".log", delete=False) as log:
-        _print(f"Log:         {log.name}")
-        _print("Stop:        Ctrl-C")
-        screen = Screen(view, sys.stdout, (*cluster, "Press Ctrl-C to stop.", f"Log: {log.name}"))
+        record = settings.record_rbac or Path(log.name).with_suffix(".rights.yaml")
+        view = LiveView((*cluster, f"Log: {log.name}"), _first_steps(cluster))
+        _describe(f"Log:         {log.name}")
+        _describe("Stop:        Ctrl-C")
+        screen = Screen(view, sys.stdout)
         refreshing = threading.Thread(target=_refresh, args=(screen, ended))
+        flags = (f"--record-rbac={record}", *flags)
         operator = OperatorProcess(flags, environ, log, screen, lambda: stop.news.put(News.ENDED))
+        refreshing.start()
         try:
             with _project(settings, environ, lambda: stop.news.put(News.CHANGED)) as project:
                 restarts = Restarts(project, operator, lambda: "" if settings.ui_bind_address else view.page)
                 operator.start()
-                refreshing.start()
                 while not stop.is_received and not operator.failure():
                     if News.CHANGED in _next(stop.news, restarts.pause()):
                         restarts.changed()
                     restarts.apply()
+            stop.again = operator.hurry
         finally:
             failure = operator.failure()
-            operator.close()
+            if not failure:
+                screen.stop(settings.graceful_shutdown_timeout)
+            operator.close(settings.graceful_shutdown_timeout + _CANCEL)
             ended.set()
+            refreshing.join()
             screen.close()
     if failure:
-        raise OperatorError(failure)
-    return 0
+        raise OperatorError(f"{failure}; see {log.name}")
+    last = [f"Last error: {view.last_error}"] if view.last_error else []
+    return [
+        f"Runs: {view.succeeded} ok, {view.failed} failed.",
+        *last,
+        f"Log: {log.name}",
+        *_lacking(record, is_temporary=settings.record_rbac is None),
+    ]
+
+
+def _first_steps(cluster: Sequence[str]) -> list[str]:
+    """Return what a user types while there is no object."""
+    samples = sorted(path for path in _SAMPLES.glob("*.yaml") if path.name != "kustomization.yaml")
+    if not samples:
+        return ["There is no object. Create one with kubectl, in another terminal."]
+    environment = [f"  {cluster[0].rpartition(': ')[2]}"] if cluster[0].startswith("For kubectl") else []
+    return ["There is no object. Create one in another terminal:", *environment, f"  kubectl apply -f {samples[0]}"]
+
+
+def _lacking(record: Path, *, is_temporary: bool) -> list[str]:
+    """Return lines about the rights in a record that config/rbac does not grant. Remove a record that is of no use."""
+    from runner.features.rights import cli as rights  # noqa: PLC0415 - every command would wait for what it imports
+
+    lines: list[str] = []
+    try:
+        lines = rights.lacking(record)
+    except ConfigError as error:
+        return [f"The permissions that runs used are not compared with those of config/rbac: {error}"]
+    if lines:
+        command = f"Add them: ansible-operator generate rbac {shlex.quote(str(record))}"
+        return ["Runs used permissions that config/rbac does not grant to the operator:", *lines, command]
+    if is_temporary:
+        record.unlink(missing_ok=True)
+    return []
 
 
 def _next(news: SimpleQueue[News], seconds: float | None) -> set[News]:
@@ -214,7 +269,7 @@ def _next(news: SimpleQueue[News], seconds: float | None) -> set[News]:
 
 
 def _refresh(screen: Screen, ended: threading.Event) -> None:
-    """Show the operator's metrics until the end."""
+    """Show the operator's objects until the end."""
     while not ended.wait(_REFRESH):
         screen.refresh()
 
@@ -234,6 +289,12 @@ def _project(settings: Settings, environ: Mapping[str, str], notify: Callable[[]
     project = Project(settings, environ, Path.cwd(), notify)
     project.load()
     return project
+
+
+def _describe(text: str) -> None:
+    """Print a line about the session, which the view on a terminal has itself."""
+    if not sys.stdout.isatty():
+        _print(text)
 
 
 def _print(text: str) -> None:

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import IO
 from urllib.parse import urlsplit
 
 from runner.base.config import paths
-from runner.sdk.dev.board import Screen
 from runner.sdk.dev.project import Project
+from runner.sdk.dev.screen import Screen
 from runner.sdk.devcluster import processes
 from runner.values.errors import ConfigError
 
@@ -31,7 +32,7 @@ _STOP = 60.0
 """Seconds that the operator has to end after SIGTERM."""
 _MOST_NAMED = 5
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0")
-_GRACE = "--graceful-shutdown-timeout=2s"
+GRACE = "--graceful-shutdown-timeout=2s"
 """A developer does not wait for the end of long runs."""
 _PROGRAM = """\
 import json, sys
@@ -81,7 +82,7 @@ class OperatorProcess:
         port = [f"--ui-bind-address={urlsplit(page).netloc}"] if page else []
         if self._process is not None and self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the process has ended, and its output contains the reason
-                self._process.stdin.write(json.dumps(["run", *_PORTS, _GRACE, *port, *self._flags, *_FORMATS]) + "\n")
+                self._process.stdin.write(json.dumps(["run", *_PORTS, GRACE, *port, *self._flags, *_FORMATS]) + "\n")
                 self._process.stdin.close()
             self._reading = threading.Thread(target=self._read, args=(self._process.stdout,))
             self._reading.start()
@@ -92,20 +93,25 @@ class OperatorProcess:
             self._is_ending = True
             self._process.terminate()
 
-    def end(self) -> None:
-        """Terminate the process, if there is one, and wait for its end."""
+    def hurry(self) -> None:
+        """Kill the process if it is ending. Its runs end with it."""
+        if self._process is not None and self._is_ending:
+            self._process.kill()
+
+    def end(self, within: float = _STOP) -> None:
+        """Terminate the process, if there is one, and wait for its end; kill it after `within` seconds."""
         self.terminate()
         if self._process is not None and self._reading is not None:
-            processes.await_end(self._process, _STOP)
+            processes.await_end(self._process, within)
             self._reading.join()
         self._process = None
 
-    def close(self) -> None:
-        """End the process, and the one that is prepared."""
+    def close(self, within: float) -> None:
+        """End the process as `end` does, and the one that is prepared."""
         if self._next is not None:
             self._next.kill()
             self._next.communicate()
-        self.end()
+        self.end(within)
 
     def failure(self) -> str:
         """Return why the process has ended by itself; empty if it has not."""
@@ -182,4 +188,5 @@ class Restarts:
             self._say("error", "The project is invalid; no run starts until you fix it", problem=text)
 
     def _say(self, level: str, message: str, **fields: str) -> None:
-        self._operator.take(json.dumps({"level": level, "msg": message, **fields}) + "\n")
+        now = datetime.now(UTC).isoformat()
+        self._operator.take(json.dumps({"level": level, "msg": message, "ts": now, **fields}) + "\n")

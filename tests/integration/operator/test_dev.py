@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from tests.kit.operator import Operator
-from tests.kit.wait import wait_until
+from tests.kit.terminal import Terminal
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,3 +86,50 @@ def test_a_broken_edit_starts_no_run_and_its_cure_starts_the_operator_again_at_t
         assert len({line["url"] for line in operator.lines("Serving the status page")}) == 1
         reason = operator.lines("The project was edited; the operator starts again")[-1]["why"]
         assert reason == "watches.yaml"
+
+
+WRITE_AND_WAIT = """
+- name: Write a ConfigMap
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+- name: Wait long
+  ansible.builtin.command: sleep 600
+"""
+
+
+def test_ctrl_c_names_the_run_that_it_waits_for_and_a_second_one_ends_it_with_a_summary(
+    project: Project, things: Things, devcluster: DevCluster
+) -> None:
+    project.role("thing", WRITE_AND_WAIT)
+    project.watch("thing")
+    project.write("watches.yaml", yaml.safe_dump(project.watches))
+    project.write("config/rbac/role.yaml", "kind: ClusterRole\nmetadata: {name: manager-role}\nrules: []\n")
+    sample = project.write("config/samples/thing.yaml", "")
+    record = project.folder / "rights.yaml"
+    folders = (str(Path(sys.executable).parent), str(devcluster.kubectl.parent), os.environ["PATH"])
+    terminal = Terminal("dev", project.folder, os.environ | {"PATH": ":".join(folders)})
+    try:
+        flags = f"--namespace={project.namespace} --runner-dir={project.folder / 'runs'} --record-rbac={record}"
+        terminal.type(f"ansible-operator dev --kubeconfig={devcluster.kubeconfig} --yes -- {flags}")
+        apply = f"kubectl apply -f {sample.relative_to(project.folder)}"
+        terminal.await_shown(lambda shown: apply in shown, apply, patience())
+        things.create("a")
+        subject = f"Thing {project.namespace}/a"
+        terminal.await_shown(lambda shown: f"{subject}: task 2: Wait long" in shown, "the run", patience())
+        wait_until(lambda: "configmaps" in record.read_text(), "the record")
+        os.write(terminal._master, b"\x03")
+        sentence = f"Stopping: waits up to 2 s for {subject} (task 2: Wait long). Ctrl-C again stops it now"
+        terminal.await_shown(lambda shown: sentence in shown, sentence, patience())
+        os.write(terminal._master, b"\x03")
+        code, shown = terminal._await_prompt(patience())
+    finally:
+        terminal.close(patience())
+    assert code == 0
+    summary = shown[shown.index("Stopped. Runs: ") :]
+    assert "Log: /" in summary
+    verbs = "[create, delete, get, list, patch, update, watch]"
+    assert f"  {{apiGroups: [''], resources: [configmaps], verbs: {verbs}}}\n" in summary
+    assert f"Add them: ansible-operator generate rbac {record}\n" in summary

@@ -1,133 +1,214 @@
-"""The display of a running operator by `ansible-operator dev`."""
+"""The live view of `ansible-operator dev`."""
 
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
-from runner.core.queue.queue import Dispatcher, WorkQueue
-from runner.core.reconcile.metrics import Metrics
-from runner.sdk.dev.board import KindSample, LiveView, samples
-from runner.values.objects import GVK, ObjectKey
+from runner.base.console import Line
+from runner.sdk.dev.board import LiveView
 
 KIND = "cache.example.com/v1alpha1, Kind=Memcached"
 RUN = {"level": "info", "job": "1", "gvk": KIND, "namespace": "default", "name": "mc"}
 ENDED = {"msg": "Run ended", "outcome": "succeeded", "seconds": 1.23, "ok": 3, "changed": 1, "error": None}
+START = {"msg": "Task output", "ansible_event": "playbook_on_task_start", "output": ""}
+INVALID = "The project is invalid; no run starts until you fix it"
+EDITED = "The project was edited; the operator starts again"
+ENV = ". /root/.local/state/ansible-operator/clusters/dev-cache-operator/run/env"
+APPLY = "  kubectl apply -f config/samples/cache_v1alpha1_memcached.yaml"
+PLACE = "/work/cache-operator/roles/memcached/tasks/main.yml:51"
+CAUSE = f"'replicaz' is undefined (did you mean replicas?)\n(task 'Deploy', {PLACE})"
+RETRY = {"stage": "delayed", "reason": "retry", "seconds": 12.2}
+SIZES = [(60, 14), (120, 39), (200, 59)]
 
 
 @pytest.fixture
-def board() -> LiveView:
-    return LiveView()
+def view() -> LiveView:
+    return LiveView((f"For kubectl, in another terminal: {ENV}", "Log: /tmp/dev.log"), ("No object:", ENV, APPLY))
 
 
-def take(board: LiveView, **fields: Any) -> str | None:
-    return board.take(json.dumps({**RUN, **fields}) + "\n")
+def take(view: LiveView, **fields: Any) -> str | None:
+    shown = view.take(json.dumps({**RUN, **fields}) + "\n")
+    return shown.text if shown else None
 
 
-def test_a_run_has_lines_for_its_reason_its_tasks_and_its_end(board: LiveView) -> None:
-    assert take(board, msg="Run started", reason="created") == "Memcached default/mc: run started, created"
-    assert take(board, msg="Task output", task="Say it") == "Memcached default/mc: task 1: Say it"
-    assert take(board, msg="Task output", task="Say it") is None
-    assert take(board, msg="Task output", task="Again") == "Memcached default/mc: task 2: Again"
-    assert take(board, **ENDED) == "Memcached default/mc: succeeded in 1.2 s, ok 3, changed 1"
+def begin(view: LiveView) -> None:
+    general = {"gvk": None, "name": None, "namespace": None}
+    take(view, msg="Starting", server="v1.35", url="https://127.0.0.1:1", ansible_core="2.21", **general)
+    take(view, msg="Serving the status page", url="http://127.0.0.1:4321/", **general)
 
 
-def test_a_failure_is_shown_with_its_place_and_stays_on_the_screen(board: LiveView) -> None:
-    shown = take(board, msg="Task failed", level="error", task="Say it", error="no such thing", path="main.yml:3")
-    assert shown == "error: Memcached default/mc: Task failed: no such thing (main.yml:3)"
-    picture = board.picture(120)
-    assert picture[picture.index("LAST ERROR") + 1] == shown
+def obj(name: str, state: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "Memcached", "namespace": "default", "name": name, "state": state, **fields}
 
 
-def test_a_warning_about_a_whole_kind_names_it(board: LiveView) -> None:
-    about = {"level": "warning", "msg": "Not served", "name": None, "namespace": None, "error": "install its CRD"}
-    assert take(board, **about) == "warning: Memcached: Not served: install its CRD"
+def show(view: LiveView, *objects: dict[str, Any], total: int | None = None, problem: str = "") -> None:
+    states = {state: sum(one["state"] == state for one in objects) for state in sorted({o["state"] for o in objects})}
+    kinds = [{"kind": "Memcached", "states": states, "problem": problem}]
+    view.show({"kinds": kinds}, {"objects": objects, "total": len(objects) if total is None else total})
 
 
-def test_the_screen_shows_kinds_queues_and_active_runs(board: LiveView) -> None:
-    take(board, msg="Watching")
-    take(board, msg="Run started", reason="created")
-    take(board, msg="Task output", task="Say it")
-    board.count([KindSample(KIND, queued=2, objects=5)])
-    picture = board.picture(120)
-    assert picture[1].split()[-4:] == ["5", "2", "0", "0"]
-    assert "  Memcached default/mc  task 1: Say it" in picture
-    take(board, **ENDED)
-    picture = board.picture(120)
-    assert picture[1].split()[-4:] == ["5", "2", "1", "0"]
-    assert picture[picture.index("RUNS") + 1] == "  none"
+def text(view: LiveView, width: int = 120, height: int = 39) -> list[str]:
+    return [line.text for line in view.picture(width, height)]
 
 
-def test_a_run_before_its_first_task_is_shown_with_its_reason(board: LiveView) -> None:
-    take(board, msg="Run started", reason="created")
-    assert "  Memcached default/mc  created" in board.picture(120)
+def failing(**fields: Any) -> dict[str, Any]:
+    of_streak = {"failed_runs": 3, "failing_since": 1795988463.0, "message": CAUSE, "next": RETRY}
+    return obj("mc", "failing", **{**of_streak, **fields})
+
+
+def test_a_run_has_lines_for_its_reason_its_tasks_and_its_end(view: LiveView) -> None:
+    assert take(view, msg="Run started", reason="created") == "Memcached default/mc: run started, created"
+    assert take(view, **START, number=1, task="Say it") == "Memcached default/mc: task 1: Say it"
+    assert take(view, **ENDED) == "Memcached default/mc: succeeded in 1.2 s, ok 3, changed 1"
 
 
 @pytest.mark.parametrize(
-    ("output", "message"),
+    "line",
+    ["", "----- Ansible Task StdOut -----", "{broken", '"text"', '{"msg": "Serving the proxy", "level": "info"}'],
+)
+def test_other_lines_are_not_shown(view: LiveView, line: str) -> None:
+    assert view.take(line) is None
+    assert "Serving" not in str(text(view))
+
+
+def test_the_address_of_the_status_page_is_shown_once(view: LiveView) -> None:
+    line = json.dumps({"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"})
+    shown = view.take(line)
+    assert shown is not None
+    assert shown.text == "Serving the status page: http://127.0.0.1:4321/"
+    assert view.take(line) is None
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_first_seconds_are_not_blank(view: LiveView, width: int, height: int) -> None:
+    assert text(view, width, height)[0] == "The operator starts …"
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_view_has_what_to_type_while_there_is_no_object(view: LiveView, width: int, height: int) -> None:
+    begin(view)
+    assert APPLY not in text(view, width, height)
+    show(view)
+    shown = text(view, width, height)
+    assert shown[0].startswith("0 objects. ")
+    assert shown[shown.index("No object:") + 1 :][:2] == [ENV, APPLY]
+    show(view, obj("mc", "ready"))
+    assert APPLY not in text(view, width, height)
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_a_failing_object_has_its_cause_with_a_whole_path_and_the_time_of_its_retry(
+    view: LiveView, width: int, height: int
+) -> None:
+    begin(view)
+    show(view, failing(), *(obj(f"ok-{n}", "ready") for n in range(9)))
+    shown = view.picture(width, height)
+    joined = " ".join(" ".join(line.text.split()) for line in shown)
+    assert "Memcached default/mc failing retry in 12 s, 3 failed runs since " in joined
+    assert "'replicaz' is undefined (did you mean replicas?)" in joined
+    assert [line.style for line in shown if PLACE in line.text] == ["error"]
+    assert shown[0].text.startswith("10 objects: 1 failing, 9 ready. ")
+
+
+def test_a_cause_goes_when_the_object_is_ready(view: LiveView) -> None:
+    begin(view)
+    show(view, failing())
+    take(view, msg="Run ended", level="error", outcome="failed", seconds=1.0, error="no (task 'Deploy', main.yml:3)")
+    assert "replicaz" in str(text(view))
+    show(view, obj("mc", "ready", since="2026-11-29T22:41:03Z", message="Last reconciliation succeeded"))
+    assert "replicaz" not in str(text(view))
+    assert any(line.startswith("Memcached default/mc  ready  since ") for line in text(view))
+    assert view.last_error == "Memcached default/mc: no (task 'Deploy', main.yml:3)"
+
+
+@pytest.mark.parametrize(
+    ("fields", "row"),
     [
-        ('ok: [localhost] => {\n    "msg": "Hello => {you}"\n}', "Hello => {you}"),
-        ('ok: [localhost] => (item={"a": 1}) => {\n    "msg": "one"\n}', "one"),
-        ('ok: [localhost] => {\n    "size": [1, 2]\n}', '{"size": [1, 2]}'),
-        ("ok: [localhost] =>\n    msg: Hello", "ok: [localhost] => msg: Hello"),
+        (failing(next={**RETRY, "stage": "waiting"}, failed_runs=0), "failing  waits for a worker"),
+        (obj("mc", "ready", next={"stage": "delayed", "reason": "periodic resync", "seconds": 9e4}), "ready"),
+        (obj("mc", "paused"), "paused"),
+        (obj("mc", "being deleted", message=""), "being deleted"),
     ],
 )
-def test_messages_of_debug_tasks_are_shown(board: LiveView, output: str, message: str) -> None:
-    take(board, msg="Run started", reason="created")
-    of_task = {"msg": "Task output", "task": "Say it", "action": "ansible.builtin.debug"}
-    shown = take(board, **of_task, ansible_event="runner_on_ok", output=output)
-    assert shown == f"Memcached default/mc: {message}"
-    assert "  Memcached default/mc  task 1: Say it" in board.picture(120)
+def test_the_row_of_an_object_has_its_state_and_what_follows(view: LiveView, fields: dict[str, Any], row: str) -> None:
+    begin(view)
+    show(view, fields)
+    assert f"Memcached default/mc  {row}" in text(view)
 
 
-def test_the_address_of_the_status_page_is_shown_once(board: LiveView) -> None:
-    line = json.dumps({"msg": "Serving the status page", "level": "info", "url": "http://127.0.0.1:4321/"})
-    assert board.take(line) == "status page http://127.0.0.1:4321/"
-    assert board.take(line) is None
+def test_an_object_with_a_run_shows_its_task(view: LiveView) -> None:
+    begin(view)
+    take(view, msg="Run started", reason="created")
+    assert "Memcached default/mc  running  created" in text(view)
+    take(view, **START, number=4, task="Say it")
+    take(view, **{**START, "ansible_event": "runner_on_failed"}, number=4, task="Say it")
+    show(view, failing())
+    assert any(line.startswith("Memcached default/mc  failing  task 4: Say it, 3 failed runs") for line in text(view))
+    take(view, **ENDED)
+    assert "task 4: Say it, 3" not in str(text(view))
 
 
+def test_objects_that_do_not_fit_are_counted(view: LiveView) -> None:
+    begin(view)
+    show(view, *(obj(f"ok-{n}", "ready") for n in range(50)), total=300)
+    shown = text(view, 60, 14)
+    assert len(shown) == 14
+    more = next(line for line in shown if line.startswith("… "))
+    assert int(more.split()[1]) == 300 - sum(line.startswith("Memcached default/ok-") for line in shown)
+
+
+def test_a_kind_without_crd_is_a_problem_that_is_shown(view: LiveView) -> None:
+    begin(view)
+    show(view, problem="waits for its CRD")
+    assert Line("Memcached: waits for its CRD", "warning") in view.picture(60, 14)
+
+
+def test_a_project_is_invalid_until_it_is_repaired(view: LiveView) -> None:
+    begin(view)
+    take(view, msg=INVALID, level="error", gvk=None, name=None, namespace=None, problem="main.yml:3: a tab\n\n1 |\t")
+    shown = text(view, 60, 14)
+    assert shown[0] == "No run starts: the project is invalid"
+    assert "main.yml:3: a tab 1 |" in " ".join(" ".join(line.split()) for line in shown[:6])
+    take(view, msg=EDITED, gvk=None, name=None, namespace=None, why="main.yml")
+    shown = text(view, 60, 14)
+    assert shown[0] == "The operator starts again …"
+    assert "a tab" not in str(shown[: shown.index("LATEST")])
+
+
+def test_ctrl_c_names_the_runs_that_it_waits_for(view: LiveView) -> None:
+    begin(view)
+    other = deepcopy(view)
+    assert other.stop(2.0) == Line("Stopping", "warning")
+    take(view, msg="Run started", reason="created")
+    take(view, **START, number=4, task="Wait long")
+    sentence = "Stopping: waits up to 2 s for Memcached default/mc (task 4: Wait long). Ctrl-C again stops it now"
+    assert view.stop(2.0) == Line(sentence, "warning")
+    assert text(view)[0] == sentence
+
+
+@pytest.mark.parametrize("width", [20, 60, 120])
 @pytest.mark.parametrize("height", range(1, 40))
-def test_the_picture_is_as_high_as_it_may_and_ends_with_the_newest_event(board: LiveView, height: int) -> None:
-    take(board, msg="Task failed", level="error", task="Say it", error="no such thing " * 40)
+def test_the_picture_is_as_high_as_it_may_and_ends_with_the_newest_event(
+    view: LiveView, width: int, height: int
+) -> None:
+    begin(view)
+    show(view, failing(message="no such thing " * 40), *(obj(f"ok-{n}", "ready") for n in range(9)), problem="no CRD")
+    take(view, msg="Odd", level="error", error="漢字" * 300 + " two\nlines")
     for number in range(12):
-        board.take(json.dumps({"msg": "Watching", "level": "info", "gvk": f"g/v1, Kind=K{number:02}"}))
-    picture = board.picture(70, height)
-    assert len(picture) <= height
-    assert picture[-1] == "  watching g/v1, Kind=K11"
+        view.take(json.dumps({"msg": "Watching", "level": "info", "gvk": f"g/v1,Kind=K{number:02}"}))
+    picture = text(view, width, height)
+    rows = sum(max(1, -(-sum(1 + (ord(one) > 0x3000) for one in line) // width)) for line in picture)
+    assert rows <= height
+    assert width < 60 or picture[-1].endswith("g/v1,Kind=K11")
 
 
-def test_the_picture_is_as_wide_as_the_terminal(board: LiveView) -> None:
-    take(board, msg="Check the configuration", level="warning", detail="word " * 100)
-    take(board, **ENDED)
-    picture = board.picture(60)
-    assert max(map(len, picture)) <= 60
-    assert picture[0].endswith("FAILED")
-    assert picture[1].split()[-4:] == ["0", "0", "1", "0"]
-
-
-@pytest.mark.parametrize(
-    "line", ["", "----- Ansible Task StdOut -----", "{broken", '"text"', '{"msg": "Serving the proxy"}']
-)
-def test_other_lines_are_not_shown(board: LiveView, line: str) -> None:
-    assert board.take(line) is None
-
-
-def test_the_port_of_metrics_is_read_from_the_log(board: LiveView) -> None:
-    board.take(json.dumps({"msg": "Serving", "paths": ["/healthz"], "port": 1}))
-    assert board.metrics_port is None
-    board.take(json.dumps({"msg": "Serving", "paths": ["/metrics"], "port": 2}))
-    assert board.metrics_port == 2
-
-
-@pytest.mark.asyncio
-async def test_metrics_are_read_as_the_operator_writes_them() -> None:
-    gvk = GVK("cache.example.com", "v1alpha1", "Memcached")
-    metrics, queue = Metrics(), WorkQueue(ConcurrencyLimit.of(1), Dispatcher(ConcurrencyLimit.of(1)))
-    queue.add(ObjectKey("default", "mc"), reasons.CREATED)
-    metrics.add_kind(gvk, queue)
-    metrics.objects.labels(str(gvk)).set(4)
-    assert samples((await metrics.text()).decode()) == [KindSample(KIND, queued=1, objects=4)]
+def test_a_high_terminal_has_more_events(view: LiveView) -> None:
+    begin(view)
+    for number in range(60):
+        take(view, msg="Watching", gvk=f"g/v1, Kind=K{number:02}", name=None)
+    assert len([line for line in text(view, 120, 59) if "watching" in line]) > 45
+    assert len(text(view, 120, 59)) == 59

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 
 from runner.cli.main import BAD_INPUT, main
-from runner.sdk.dev.board import LiveView, Screen
+from runner.sdk.dev import screen as screens
+from runner.sdk.dev.board import LiveView
+from runner.sdk.dev.screen import Screen
 
 LINE = '{"msg": "Watching", "level": "info", "gvk": "example.com/v1, Kind=Thing"}'
 
@@ -31,15 +34,43 @@ def test_without_a_terminal_each_line_is_printed_once() -> None:
 def test_a_terminal_shows_the_picture_and_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LINES", "5")
+    monkeypatch.setenv("NO_COLOR", "1")
     shown = Terminal()
     screen = Screen(LiveView(), shown)
     screen.take(LINE)
+    screen.take("no event")
+    screen.stop(2.0)
     screen.close()
-    before, empty, picture = shown.getvalue().split("\x1b[H\x1b[J")
+    before, empty, picture, stopping = shown.getvalue().split("\x1b[H\x1b[J")
     assert before == "\x1b[?1049h\x1b[?25l"
-    assert "example.com/v1," not in empty
-    assert picture.endswith("\x1b[?25h\x1b[?1049l")
-    assert [line.split(" ")[0] for line in picture.splitlines()[:3]] == ["KIND", "example.com/v1,", "LATEST"]
+    assert empty == "The operator starts …\nLATEST\n"
+    assert picture == "The operator starts …\nLATEST\nwatching example.com/v1, Kind=Thing\n"
+    assert stopping.startswith("Stopping\nLATEST\n")
+    assert stopping.endswith("\x1b[?25h\x1b[?1049l")
+
+
+def test_colours_are_shown_on_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    shown = Terminal()
+    Screen(LiveView(), shown).take('{"msg": "Odd \\u001b[2J", "level": "error"}')
+    assert "\x1b[31merror: Odd \\x1b[2J\x1b[0m" in shown.getvalue()
+
+
+def test_the_objects_are_those_of_the_status_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown, view = Terminal(), LiveView()
+    screen = Screen(view, shown)
+    thing = {"kind": "Thing", "namespace": "a", "name": "one", "state": "ready"}
+    answers = {"overview": {"kinds": []}, "objects": {"objects": [thing], "total": 1}}
+    monkeypatch.setattr(screens, "_read", lambda url: answers[url.removeprefix("http://127.0.0.1:1/api/")])
+    screen.refresh()
+    assert "Thing a/one" not in shown.getvalue()
+    view.page = "http://127.0.0.1:1/"
+    screen.refresh()
+    assert "Thing a/one  ready\n" in shown.getvalue()
+    monkeypatch.setattr(screens, "_read", lambda _: json.loads("{"))
+    screen.refresh()
 
 
 def test_an_error_of_the_operator_before_its_log_is_the_last_line() -> None:
