@@ -173,9 +173,15 @@ class Reconciler:
         if not attempt.is_stopped:
             final = isinstance(run.decision.result, Terminal)
             missing, advice = run.grant.stats.forbidden(), run.decision.advice
-            ended = report.run_ended(
-                run.result, report.FailureDetails(missing, advice, output.pointer(run.job), final=final)
+            failed = report.FailureDetails(
+                missing,
+                advice,
+                output.pointer(run.job),
+                final=final,
+                runs=attempt.request.failed_runs + 1,
+                deletes=attempt.executes.finalizing,
             )
+            ended = report.run_ended(run.result, failed)
         ended = ended.with_conditions((*attempt.conditions, *report.ignored(attempt.obj, run.job.ignored_variables)))
         for hooks in self._hooks:
             try:

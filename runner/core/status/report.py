@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from runner.base.page import plural
 from runner.core.engine.job import Outcome, Recap, RunResult, TaskFailure
 from runner.core.status import kstatus
 from runner.core.status.conditions import MAX_MESSAGE, Condition, bounded, ended, find, make
 from runner.core.status.kstatus import KstatusConditions
 from runner.core.status.own import OwnStatus
-from runner.values.objects import PAUSED, Object, conditions_of, first_names, metadata
+from runner.values.objects import PAUSED, Object, conditions_of, first_names, is_deleting, metadata
 
 IGNORED_VARIABLES = "IgnoredVariables"
 """A condition of objects whose spec sets variables that Ansible itself interprets."""
@@ -40,6 +41,8 @@ _SHORT = 600
 """Bytes of a message that leave room for its task and path within the 1,000 bytes of an Event's note."""
 MOST_NAMED = 20
 _UNKNOWN_FAILURE = "unknown playbook failure"
+_FINALIZING = "Running the finalizer; the deletion waits for it"
+_SEE = ": see the condition Failure"
 
 
 StatusField: TypeAlias = Mapping[str, Any] | Sequence[Any]
@@ -93,11 +96,16 @@ class FailureDetails:
     """Where the run's whole output is, a sentence."""
     final: bool = False
     """Whether the run is not retried until the object changes."""
+    runs: int = 1
+    """Failed runs in a row."""
+    deletes: bool = False
+    """Whether it was the finalizer's run."""
 
 
 def run_began(obj: Object) -> StatusReport:
     """Return the change at the start of a run."""
-    conditions = [make("Running", "True", "Running", kstatus.RUNNING_MESSAGE)]
+    message = _FINALIZING if is_deleting(obj) else kstatus.RUNNING_MESSAGE
+    conditions = [make("Running", "True", "Running", message)]
     if find(conditions_of(obj), "Successful") is not None:
         conditions.append(make("Successful", "False", "Running", kstatus.RUNNING_MESSAGE))
     return StatusReport(tuple(conditions), kstatus.working(kstatus.STARTED))
@@ -127,7 +135,7 @@ def run_ended(result: RunResult, failed: FailureDetails) -> StatusReport:
         )
     timed_out = result.outcome is Outcome.TIMED_OUT
     word = "TimedOut" if timed_out else UNREACHABLE if result.unreachable else "Failed"
-    conditions = _failure(word, failure_message(result, failed), result.recap)
+    conditions = _failure(word, failure_message(result, failed), result.recap, _after_failures(failed))
     reason = kstatus.TIMED_OUT if timed_out else kstatus.FAILED
     return StatusReport(conditions, kstatus.failed(reason, first_failure(result, failed.missing), final=failed.final))
 
@@ -149,7 +157,10 @@ def _requeued() -> StatusReport:
 
 def unusable(message: str) -> StatusReport:
     """Return the change for an object that cannot run as it is."""
-    return StatusReport(_failure("Unusable", message, None), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True))
+    running = f"The operator cannot run the object{_SEE}"
+    return StatusReport(
+        _failure("Unusable", message, None, running), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True)
+    )
 
 
 def request_refused(what: str, message: str, reason: str = "Refused") -> StatusReport:
@@ -247,9 +258,17 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
     )
 
 
-def _failure(reason: str, message: str, recap: Recap | None) -> tuple[Condition, ...]:
+def _after_failures(failed: FailureDetails) -> str:
+    """Return the message of `Running` after a failure. The tests of a project read the number."""
+    runs = plural(failed.runs, "run") + (" of the finalizer" if failed.deletes else "")
+    row = " in a row" if failed.runs > 1 else ""
+    waits = ", and the deletion waits for it" if failed.deletes else ""
+    return f"{runs} failed{row}{waits}{_SEE}"
+
+
+def _failure(reason: str, message: str, recap: Recap | None, running: str) -> tuple[Condition, ...]:
     return (
-        make("Running", "False", reason, ""),
+        make("Running", "False", reason, running),
         make("Successful", "False", reason, ""),
         _with_recap(make("Failure", "True", reason, message), recap),
     )

@@ -254,6 +254,8 @@ class StatusWriter:
                 self._log.warning(
                     "Status is not written: the operator may not patch it", error=why, namespace=namespace
                 )
+            if pauses == _STARTING or (pauses > _STARTING and kept.why != why):
+                self._on_refusal(obj, f"The API server refuses the {Request.STATUS.value}: {why}")
         elif kept.why != why:
             self._log.warning(
                 "Status of the object is not written: the API server refuses it; retrying with backoff",

@@ -139,6 +139,30 @@ def test_failure_lists_each_failed_tasks_message_on_its_own_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("runs", "deletes", "message"),
+    [
+        (1, False, "1 run failed: see the condition Failure"),
+        (3, False, "3 runs failed in a row: see the condition Failure"),
+        (1, True, "1 run of the finalizer failed, and the deletion waits for it: see the condition Failure"),
+        (2, True, "2 runs of the finalizer failed in a row, and the deletion waits for it: see the condition Failure"),
+    ],
+)
+def test_running_counts_the_failed_runs_and_refers_to_their_cause(runs: int, message: str, *, deletes: bool) -> None:
+    failed = report.FailureDetails(runs=runs, deletes=deletes)
+    found = _by_type(_write(_object(), report.run_ended(_result(Outcome.FAILED), failed)))
+    assert found["Running"]["message"] == message
+
+
+def test_an_object_that_is_being_deleted_waits_for_the_run_of_the_finalizer() -> None:
+    obj = _object()
+    obj["metadata"]["deletionTimestamp"] = STAMP
+    began = _by_type(_write(obj, report.run_began(obj)))
+    assert began["Running"]["message"] == "Running the finalizer; the deletion waits for it"
+    refused = _by_type(_write(obj, report.unusable("why")))
+    assert refused["Running"]["message"] == "The operator cannot run the object: see the condition Failure"
+
+
+@pytest.mark.parametrize(
     ("outcome", "reason"),
     [(Outcome.TIMED_OUT, "TimedOut"), (Outcome.DIED, "Failed"), (Outcome.NOT_STARTED, "Failed")],
 )

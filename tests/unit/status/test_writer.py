@@ -107,7 +107,8 @@ CODE = ApiError('admission webhook "x.example.com" denied the request: no', stat
 class _Bed:
     def __init__(self, picky: _Picky) -> None:
         self.picky = picky
-        self.writer = _writer(picky, health=False)
+        self.refused: list[str] = []
+        self.writer = _writer(picky, health=False, refused=self.refused)
 
     async def write(self, *names: str, generation: int = 1) -> None:
         for name in names:
@@ -285,6 +286,8 @@ async def test_a_missing_right_delays_no_status_of_another_namespace() -> None:
         assert picky.written[-1] == f"in-a-{number}"
         await asyncio.sleep(1)
     assert 5 < len(picky.attempts) - 100 < 20
+    assert bed.refused, "an Event reports it"
+    assert len(bed.refused) == len(set(bed.refused)), "once for each object"
     picky.refused.clear()
     await asyncio.sleep(1200)  # two pauses of at most 600 s
     assert {"in-b", "next-in-b"} <= set(picky.written)
