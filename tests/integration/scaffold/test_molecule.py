@@ -35,6 +35,13 @@ MAKE = """\
         content: "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"
 """
 
+MISTYPED = """\
+---
+- name: Write the flavour
+  ansible.builtin.debug:
+    msg: "{{ flavor }}"
+"""
+
 REFUSE = """\
 ---
 - name: Refuse the flavour
@@ -131,25 +138,40 @@ def _true(kind: str, message: str = "", **more: object) -> dict[str, object]:
 
 _FINAL = "no\nThe operator does not run it again until the object changes."
 _REFERENCES = "no\nThe operator does not run it again until the object, or an object that it references, changes."
-_SAMPLES: dict[str, tuple[list[dict[str, object]], tuple[bool, bool, str]]] = {
-    "no status": ([], (False, False, "no run has ended in 120 s; see the log of the operator")),
-    "success": ([_true("Successful")], (True, False, "no run has ended in 120 s; see the log of the operator")),
-    "success of an earlier generation": (
-        [_true("Successful", observedGeneration=1)],
-        (False, False, "no run has ended in 120 s; see the log of the operator"),
-    ),
-    "stalled": ([_true("Stalled", "short"), _true("Failure", _FINAL)], (False, True, _FINAL)),
-    "stalled without health conditions": (
-        [{"type": "Failure", "status": "True", "message": _FINAL}],
-        (False, True, _FINAL),
-    ),
+_NO_RUN = "no run has ended in 120 s; see the log of the operator"
+_BEGAN = "2026-11-29T12:00:00Z"
+
+
+def _after(runs: int, message: str, at: str = "2026-11-29T12:00:05Z") -> list[dict[str, object]]:
+    """Return the conditions after failed runs in a row."""
+    return [
+        _true("Failure", message),
+        {"type": "Running", "status": "False", "message": f"{runs} runs failed", "lastTransitionTime": at},
+    ]
+
+
+_SHOWN = {"subject": {"cause": "no", "runs": 1}}
+_SAMPLES: dict[str, tuple[list[dict[str, object]], dict[str, object], tuple[bool, bool, str]]] = {
+    "no status": ([], {}, (False, False, _NO_RUN)),
+    "no status for too long": ([], {"began_at": 0}, (False, True, _NO_RUN)),
+    "success": ([_true("Successful")], {}, (True, False, _NO_RUN)),
+    "success of an earlier generation": ([_true("Successful", observedGeneration=1)], {}, (False, False, _NO_RUN)),
+    "stalled": ([_true("Stalled", "short"), *_after(1, _FINAL)], {}, (False, True, _FINAL)),
+    "stalled without health conditions": (_after(1, _FINAL), {}, (False, True, _FINAL)),
+    "stalled before": (_after(1, _FINAL, "2026-11-29T11:59:59Z"), {}, (False, False, _FINAL)),
     "stalled until a reference changes": (
-        [_true("Stalled", "short"), _true("Failure", _REFERENCES)],
+        [_true("Stalled", "short"), *_after(1, _REFERENCES)],
+        {},
         (False, False, _REFERENCES),
     ),
-    "retried": ([_true("Failure", "m" * 2000), _true("Reconciling", "short")], (False, False, "short")),
+    "retried": ([_true("Failure", "m" * 2000), _true("Reconciling", "short")], {}, (False, False, "short")),
+    "second failure": (_after(2, "no"), {"seen": _SHOWN}, (False, False, "no")),
+    "third failure": (_after(3, "no"), {"seen": _SHOWN}, (False, True, "no")),
+    "third failure, with another message": (_after(3, "why"), {"seen": _SHOWN}, (False, False, "why")),
+    "third failure before": (_after(3, "no", "2026-11-29T11:59:59Z"), {"seen": _SHOWN}, (False, False, "no")),
+    "no run yet after failures": ([_true("Failure", "no")], {"seen": _SHOWN}, (False, False, "no")),
 }
-"""Conditions of samples; whether they succeeded, whether converge ends at once, and the cause that it prints."""
+"""Conditions of samples; what converge remembers; whether they succeeded, whether it gives up, and why."""
 
 
 def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: Path) -> None:
@@ -160,15 +182,21 @@ def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: P
             "ansible.builtin.assert": {
                 "that": [
                     "('Successful' in states) == wanted[0]",
-                    "(stalled | bool) == wanted[1]",
+                    "(is_hopeless | bool) == wanted[1]",
                     "cause == wanted[2]",
                 ],
             },
-            "vars": {"found": {"metadata": {"generation": 2}, "status": {"conditions": given}}, "wanted": wanted},
+            "vars": {
+                "found": {"metadata": {"generation": 2}, "status": {"conditions": given}},
+                "seen": {},
+                **more,
+                "wanted": wanted,
+            },
         }
-        for name, (given, wanted) in _SAMPLES.items()
+        for name, (given, more, wanted) in _SAMPLES.items()
     ]
-    play = {"hosts": "localhost", "gather_facts": False, "vars": {**converge["vars"], "patience": 120}, "tasks": tasks}
+    noted = {"began": _BEGAN, "began_at": "{{ now(utc=true).timestamp() }}", "subject": "subject", "patience": 120}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": {**converge["vars"], **noted}, "tasks": tasks}
     (tmp_path / "play.json").write_text(json.dumps([play]))
     command = [
         str(BIN / "ansible-playbook"),
@@ -179,6 +207,23 @@ def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: P
     done = subprocess.run(command, cwd=tmp_path, check=False, text=True, capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"ok={len(_SAMPLES)} " in done.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.xdist_group("molecule")
+def test_converge_ends_after_three_failures_with_the_same_message_and_runs_a_repaired_role_at_once(
+    generated: Project,
+) -> None:
+    write(generated, MISTYPED)
+    finished = generated.sh("molecule", "converge")
+    assert finished.returncode
+    cause = "Basket shop-operator-test/basket-sample: 'flavor' is undefined"
+    waits, _, end = finished.stdout.rpartition("TASK [Check that a run of each sample succeeded]")
+    assert cause in waits, "the cause is shown before the end"
+    assert end.count(cause) == 1, finished.stdout
+    assert finished.stdout.count("FAILED - RETRYING") < 30, "the patience is 120 s"
+    write(generated, "---\n[]\n")
+    assert generated.molecule("converge")["converge"]
 
 
 @pytest.mark.nightly
