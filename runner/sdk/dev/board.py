@@ -22,6 +22,7 @@ from runner.base.page import plural
 _EVENTS = frozenset({
     *("Starting", "Watching", "Run started", "Task output", "Run ended", "Retrying the object with backoff", "Stopped"),
     *("Serving the status page", "The project was edited; the operator starts again"),
+    "A finalizer was edited; the next deletions run it",
 })  # fmt: skip
 """Messages that developers read, beside warnings and errors."""
 _LEVELS = frozenset({"warning", "error", "critical"})

@@ -87,6 +87,11 @@ class OperatorProcess:
             self._reading = threading.Thread(target=self._read, args=(self._process.stdout,))
             self._reading.start()
 
+    @property
+    def is_running(self) -> bool:
+        """True until it is terminated."""
+        return self._process is not None and not self._is_ending
+
     def terminate(self) -> None:
         """Send SIGTERM once: the operator starts no more runs."""
         if self._process is not None and not self._is_ending:
@@ -147,10 +152,11 @@ class Restarts:
         self._problem = ""
 
     def changed(self) -> None:
-        """End the operator if a file of the project has another content."""
+        """End the operator if a file of the project has another content. Those of finalizers are for later runs."""
         if files := self._project.edited():
             self._files.update(dict.fromkeys(files))
-            self._operator.terminate()
+            if not self._project.only_finalize(files):
+                self._operator.terminate()
             self._due = time.monotonic() + _SETTLE
 
     def pause(self) -> float | None:
@@ -169,14 +175,19 @@ class Restarts:
         try:
             self._project.load()
         except ConfigError as error:
+            if self._operator.is_running:
+                self._operator.terminate()
             self._due = time.monotonic() + _READ_AGAIN
             self._report(str(error))
             return
         self._due, self._problem = math.inf, ""
-        self._operator.end()
         named = list(self._files)[:_MOST_NAMED]
         more = [f"{len(self._files) - _MOST_NAMED} more"] if len(self._files) > _MOST_NAMED else []
         self._files = {}
+        if self._operator.is_running:
+            self._say("info", "A finalizer was edited; the next deletions run it", why=", ".join([*named, *more]))
+            return
+        self._operator.end()
         self._say("info", "The project was edited; the operator starts again", why=", ".join([*named, *more]))
         self._operator.start(page=self._page())
         self._prepare_at = time.monotonic() + _PREPARE

@@ -21,7 +21,7 @@ from runner.base.config.settings import Settings
 from runner.core.content import files as content_files
 from runner.core.content.files import BESIDE_A_PLAYBOOK, FileDigests
 from runner.core.watches import validation
-from runner.core.watches.watch import Content, Playbook, Watch
+from runner.core.watches.watch import Content, Playbook, Role, Watch
 
 _BESIDE = frozenset({".yml", ".yaml", ".json", ".cfg", ".ini", ".toml", ".j2", ".py"})
 """Suffixes of relevant files beside a playbook; logs may be there too."""
@@ -75,6 +75,13 @@ class Project:
         before, self._files = self._files, self._take()
         changed = [path for path in sorted(before.keys() | self._files) if before.get(path) != self._files.get(path)]
         return tuple(os.path.relpath(path, self._cwd) for path in changed)
+
+    def only_finalize(self, files: Iterable[str]) -> bool:
+        """Return whether only finalizers execute these files: they are in roles that no watch runs otherwise."""
+        finalizers = (watch.finalizer.content for watch in self._watches if watch.finalizer is not None)
+        used = {watch.content.path for watch in self._watches}
+        roles = [content.path for content in finalizers if isinstance(content, Role) and content.path not in used]
+        return all(any(Path(self._cwd, file).is_relative_to(role) for role in roles) for file in files)
 
     def _take(self) -> dict[str, str]:
         paths = [self._file, *ansible_configs(self._environ, self._cwd)]

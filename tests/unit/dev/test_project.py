@@ -86,6 +86,10 @@ class Process:
     def start(self, *, page: str) -> None:
         self.calls.append(f"start {page}".strip())
 
+    @property
+    def is_running(self) -> bool:
+        return self.calls[-1].startswith("start")
+
     def terminate(self) -> None:
         self.calls.append("terminate")
 
@@ -119,3 +123,26 @@ def test_an_edit_ends_the_operator_at_once_and_a_valid_project_starts_it_again(
     assert process.said[1]["why"] == "roles/a/tasks/main.yml"
     restarts.apply()
     assert restarts.pause() is None
+
+
+def test_an_edit_of_a_finalizer_runs_no_object_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "_SETTLE", 0.0)
+    monkeypatch.setattr(operator, "_READ_AGAIN", 0.0)
+    bench.write("roles/a_finalizer/tasks/main.yml", "[]\n")
+    watches = WATCHES.rstrip("}\n") + ", finalizer: {name: example.com/a, role: a_finalizer}}\n"
+    bench.write("watches.yaml", watches)
+    bench.project.load()
+    bench.project.edited()
+    process = Process()
+    restarts = Restarts(bench.project, process, lambda: "")  # type: ignore[arg-type]
+    for text, calls in (("- debug:\n", ["start"]), ("- [broken\n", ["start", "terminate"])):
+        bench.write("roles/a_finalizer/tasks/main.yml", text)
+        restarts.changed()
+        restarts.apply()
+        assert process.calls == calls
+    assert process.said[0]["msg"] == "A finalizer was edited; the next deletions run it"
+    bench.write("roles/a_finalizer/tasks/main.yml", "- debug:\n")
+    bench.write("roles/a/tasks/main.yml", "- debug:\n")
+    restarts.changed()
+    restarts.apply()
+    assert process.calls[-2:] == ["end", "start"]
