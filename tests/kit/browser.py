@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.remote.webelement import WebElement
@@ -116,6 +118,17 @@ class Reader:
                 "return style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2"
             )
         )
+
+    def violations(self) -> list[str]:
+        """What axe finds: the rule, and the elements. Skips the test where axe is not installed (Python 3.11)."""
+        pytest.importorskip("axe_selenium_python")
+        self.script(resources.files("axe_selenium_python").joinpath("node_modules/axe-core/axe.min.js").read_text())
+        found = self.driver.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        return [
+            f"{rule['id']}: {node['html'][:200]} {node['failureSummary']}"
+            for rule in found["violations"]
+            for node in rule["nodes"]
+        ]
 
     def tree(self) -> list[dict[str, Any]]:
         """What a screen reader is given, and the nodes between that it is not."""

@@ -87,6 +87,7 @@ class AKind:
         self.informer = Objects()
         self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
         self.trouble: str | None = None
+        self.is_missing = False
 
     @property
     def gvk(self) -> GVK:
@@ -94,6 +95,9 @@ class AKind:
 
     def problem(self) -> str | None:
         return self.trouble
+
+    def waits(self) -> bool:
+        return self.is_missing
 
 
 def views_of(
@@ -104,6 +108,7 @@ def views_of(
         [cast("Controller", kind)],
         journal or Journal(time.time),
         sections,
+        lambda owner: [(GVK("apps", "v1", "Deployment"), owner.key)],
     )
 
 

@@ -99,6 +99,10 @@ class Informer:
         """Return the reason why the kind is not watched; None if it is watched or not served yet."""
         return problem_of(self._watchers)
 
+    def waits(self) -> bool:
+        """Return True while the API server does not serve the kind."""
+        return any(health.state is WatchState.WAITING_FOR_KIND for health in self._healths)
+
     def refusals(self) -> dict[str, str]:
         """Return the errors of the namespaces that the API server refuses."""
         return {health.namespace: health.last_error or "" for health in self._healths if health.is_refused}

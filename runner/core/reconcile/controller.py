@@ -72,6 +72,10 @@ class Controller:
         """Return why the kind is not watched; None while it is."""
         return self.informer.problem()
 
+    def waits(self) -> bool:
+        """Return True while the API server does not serve the kind."""
+        return self.informer.waits()
+
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""
         self.queue.hold_reruns()

@@ -2,5 +2,6 @@
 
 The page is read-only, and reconciling does not depend on it. `journal` records runs. `stored_runs` reads runs of
 earlier operators from the run folders. `object_states` caches the state of each object. `views` renders JSON. `server`
-serves it. Of objects it shows only the conditions; of runs only tasks, files, lines, times and masked error messages.
+serves it. Values of objects that are secret are never shown (`object_fields`), and of runs only tasks, files, lines,
+times and masked error messages.
 """

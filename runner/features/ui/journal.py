@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.run_secrets import RunSecrets
 from runner.core.proxy.identity import RunStats
 from runner.core.queue.request import ReconcileRequest
 from runner.core.watches.watch import content_name
@@ -117,6 +118,8 @@ class Journal:
         """In order of their end."""
         self.streaks: dict[tuple[GVK, ObjectKey], FailureStreak] = {}
         """Objects whose last run failed."""
+        self.secrets: dict[tuple[GVK, ObjectKey], RunSecrets] = {}
+        """Secrets of the last run of each object."""
         self._clock = clock
         self._weight = 0
 
@@ -140,7 +143,7 @@ class Journal:
         )
         self.live[job.gvk, job.key] = run
         self.revision += 1
-        return RunRecorder(self, run)
+        return RunRecorder(self, run, job.secrets)
 
     def settle(self, is_active: Callable[[GVK, ObjectKey], bool]) -> None:
         """Close runs that ended without a report, according to `is_active`."""
@@ -171,8 +174,9 @@ class Journal:
 
     def forget(self, exists: Callable[[GVK, ObjectKey], bool]) -> None:
         """Remove deleted objects."""
-        for owner in [key for key in self.streaks if not exists(*key)]:
-            del self.streaks[owner]
+        for owner in [key for key in (*self.streaks, *self.secrets) if not exists(*key)]:
+            self.streaks.pop(owner, None)
+            self.secrets.pop(owner, None)
 
     def of(self, gvk: GVK, key: ObjectKey) -> list[JournalEntry]:
         """Return the runs of an object, newest first."""
@@ -210,6 +214,7 @@ class RunRecorder:
 
     journal: Journal
     run: JournalEntry
+    secrets: RunSecrets
 
     def event(self, event: Event) -> None:
         """Record an event."""
@@ -227,5 +232,7 @@ class RunRecorder:
         run.pod = result.pod
         whole = result.outcome in {Outcome.SUCCEEDED, Outcome.FAILED}
         run.timeline.end(self.journal.now(), result.failures, whole=whole)
+        run.timeline.masked = str  # all texts are masked; the secret values are kept only for the object
+        self.journal.secrets[run.gvk, run.key] = self.secrets
         self.journal.count(run, result.outcome)
         self.journal.close(run, result.outcome.value)

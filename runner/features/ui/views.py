@@ -1,6 +1,6 @@
 """Views of the status page as JSON values, in pages.
 
-A custom resource has only conditions, generations and times, a run only the content of the journal. The details of a
+A custom resource has its fields without secret values, a run only the content of the journal. The details of a
 finished run are its masked output and the objects that its tasks returned. Kinds are named `Kind.version.group`. Times
 are seconds since the epoch, or RFC 3339 in values from the API.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,9 +26,10 @@ from runner.core.reconcile.controller import Controller
 from runner.core.watches.watch import content_name
 from runner.features.ui import stored_runs
 from runner.features.ui.journal import FailureGroup, Journal, JournalEntry
+from runner.features.ui.object_fields import fields_of
 from runner.features.ui.object_states import DisplayState, ObjectRow, ObjectStates, display_status
 from runner.features.ui.run_details import RunDetails
-from runner.values.objects import GVK, Object, ObjectKey, conditions_of, metadata
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, conditions_of, metadata
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -42,6 +43,7 @@ _MOST_LINES = 2
 """Lines of a message in a list: reason and location."""
 _MOST_DETAILS = 10
 _MOST_GROUPS = 20
+_MOST_DEPENDENTS = 100
 _MOST_NAMES = 5
 """Objects of a group of failures."""
 _TROUBLE = frozenset({DisplayState.FAILING.value, DisplayState.STALLED.value})
@@ -56,7 +58,7 @@ class OperatorInfo:
     """The operator whose page it is."""
 
     name: str
-    """Name of its project."""
+    """Name of its leader election, its namespace, or its project."""
     cluster: str
     """URL of the API server."""
     namespaces: Sequence[str]
@@ -91,8 +93,10 @@ class Views:
         kinds: Sequence[Controller],
         journal: Journal,
         sections: Sequence[PageSections] = (),
+        dependents: Callable[[ObjectRef], Sequence[tuple[GVK, ObjectKey]]] = lambda _owner: (),
     ) -> None:
         """`sections` are those of features, in the order in which the page shows them."""
+        self._dependents = dependents
         self._operator = operator
         self._kinds = {kind_id(kind.watch.gvk): kind for kind in kinds}
         self._journal = journal
@@ -104,7 +108,7 @@ class Views:
     def fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes whenever a view can have changed."""
         queues = [
-            (kind.informer.revision, kind.queue.adds, len(kind.queue), kind.queue.active, kind.problem())
+            (kind.informer.revision, kind.queue.adds, len(kind.queue), kind.queue.active, kind.problem(), kind.waits())
             for kind in self._kinds.values()
         ]
         return (self._journal.revision, *(added.revision() for added in self._sections), *queues)
@@ -114,7 +118,7 @@ class Views:
         self._settle()
         await self._states.refresh()
         kinds = [self._kind(name, kind) for name, kind in self._kinds.items()]
-        kinds.sort(key=lambda kind: not (kind["problem"] or _TROUBLE & kind["states"].keys()))
+        kinds.sort(key=lambda kind: not (kind["problem"] or kind["waits"] or _TROUBLE & kind["states"].keys()))
         return {
             "version": __version__,
             "operator": self._operator.name,
@@ -171,7 +175,7 @@ class Views:
         return {**paging, "queue": shown}
 
     async def object(self, query: Query) -> JSON:
-        """Return an object with its conditions, its queue entry and its runs."""
+        """Return an object with its fields, its dependents, its queue entry and its runs."""
         self._settle()
         of, key = self._find(query.kind), query.key
         obj = of.informer.get(key)
@@ -184,6 +188,11 @@ class Views:
             "content": content_name(of.watch.content),
             "gone": obj is None,
             **(_contents(obj) if obj is not None else {}),
+            "fields": fields_of(obj, self._journal.secrets.get((of.watch.gvk, key))) if obj is not None else {},
+            "dependents": [
+                {**names(gvk, name), "api_version": gvk.api_version}
+                for gvk, name in islice(self._dependents(ObjectRef(of.watch.gvk, key)), _MOST_DEPENDENTS)
+            ],
             **self._streak(of.watch.gvk, key),
             "standing": _queue_entry(standing) if standing is not None else None,
             "next": _next(of, key),
@@ -277,6 +286,7 @@ class Views:
             "objects": sum(counts.values()),
             "states": counts,
             "problem": kind.problem(),
+            "waits": kind.waits(),
         }
 
     def _row(self, row: ObjectRow) -> JSON | None:
@@ -326,6 +336,7 @@ def _contents(obj: Object) -> JSON:
     return {
         "state": shown.state.value,
         "since": shown.since,
+        "message": _cut(shown.message, _LONG),
         "created": meta.get("creationTimestamp"),
         "generation": meta.get("generation"),
         "observed": status.get("observedGeneration") if isinstance(status, dict) else None,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import urllib3
 
-from tests.kit.wait import wait_until
+from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
@@ -92,6 +93,12 @@ WAITS = """
 """
 
 
+def _waiting(page: str) -> set[str]:
+    """The kinds that wait for their CRD, on the status page."""
+    answer = urllib3.request("GET", f"{page}api/overview", retries=False, timeout=patience())
+    return {kind["kind"] for kind in answer.json()["kinds"] if kind["waits"]}
+
+
 def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even_during_a_run(
     project: Project, things: Things, kind: Kind, make_kind: Callable[[str], Kind]
 ) -> None:
@@ -105,6 +112,8 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
     things.create("one", {})
     things.await_success("one")
     assert [line for line in operator.lines(level="warning") if kind.kind in str(line)]
+    page = operator.await_line("Serving the status page")["url"]
+    assert _waiting(page) == {kind.kind}
     kind.install()
     wait_until(kind.is_served, "the kind to be served")
     kind.create("first")
@@ -113,6 +122,7 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
     operator.await_line("Run ended", name="first", reason="deleted")
     wait_until(lambda: not kind.is_served(), "the kind to go")
     operator.await_line("The API server does not serve this kind; waiting for it")
+    wait_until(lambda: _waiting(page) == {kind.kind}, "the page to say so")
     kind.install()
     wait_until(kind.is_served, "the kind to be served again")
     kind.create("second")

@@ -93,14 +93,15 @@ const isolated = (text) => (text ? el("bdi", {}, text) : "");
 const now = () => Date.now() / 1000 + skew;
 const seconds = (moment) => (typeof moment === "number" ? moment : Date.parse(moment) / 1000);
 
+// A number and its unit, with a space between them that does not break.
 function span(amount) {
   if (amount === null || amount === undefined || Number.isNaN(amount)) return "";
-  if (amount < 0.9995) return `${Math.round(Math.max(amount, 0) * 1000)} ms`;
-  if (amount < 9.95) return `${amount.toFixed(1)} s`;
-  if (amount < 90) return `${Math.round(amount)} s`;
-  if (amount < 5400) return `${Math.round(amount / 60)} min`;
-  if (amount < 48 * 3600) return `${Math.round(amount / 3600)} h`;
-  return `${Math.round(amount / 86400)} days`;
+  if (amount < 0.9995) return `${Math.round(Math.max(amount, 0) * 1000)}\u00a0ms`;
+  if (amount < 9.95) return `${amount.toFixed(1)}\u00a0s`;
+  if (amount < 90) return `${Math.round(amount)}\u00a0s`;
+  if (amount < 5400) return `${Math.round(amount / 60)}\u00a0min`;
+  if (amount < 48 * 3600) return `${Math.round(amount / 3600)}\u00a0h`;
+  return `${Math.round(amount / 86400)}\u00a0days`;
 }
 
 // Local time, with the date unless it is today, and the time that has passed.
@@ -117,10 +118,11 @@ function ago(moment) {
     `${today ? "" : `${day} `}${clock}, ${passed < 5 ? "just now" : `${span(passed)} ago`}`);
 }
 
+const STAGE = { delayed: "scheduled" };
 const TONE = {
   failing: "bad", stalled: "bad", failed: "bad", died: "bad", "timed out": "bad", "not started": "bad", unreachable: "bad",
   "cut short": "bad", abandoned: "bad", ready: "good", succeeded: "good", ok: "good", running: "busy", "in progress": "busy",
-  changed: "busy", created: "busy", deleted: "busy", resolved: "good", "being deleted": "busy", waiting: "busy", rescued: "busy", ignored: "busy",
+  changed: "busy", created: "busy", deleted: "busy", resolved: "good", "being deleted": "busy", waiting: "busy", "waiting for its CRD": "bad", rescued: "busy", ignored: "busy",
 };
 const tag = (word) => el("span", { class: `tag ${TONE[word] || ""}`.trim() }, word);
 const plural = (number, word) => `${number} ${word}${number === 1 ? "" : "s"}`;
@@ -158,25 +160,38 @@ const facts = (pairs) => el("dl", { class: "facts" },
 
 const RUN_COLUMNS = [
   ["Object", (run) => [objectLink(run), " ", el("span", { class: "soft" }, run.kind)]],
-  ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
-  ["Started", (run) => ago(run.began), "time"],
+  ["Started", (run) => runLink(run, ago(run.began)), "time"],
+  ["Duration", (run) => (run.ended ? span(run.ended - run.began) : ""), "number"],
   ["Trigger", (run) => trigger(run.reason, run.details)],
   ["Result", (run) => outcome(run), "message"],
   ["API calls", (run) => (run.calls === null ? "" : String(run.calls)), "number"],
 ];
 
-// A message; the rest of a long one is folded.
-const BRIEF = 600;
+// A message, of which two lines are shown until it is opened.
+const SHORT = 140, BRIEF = 600;
 function brief(text) {
-  if (!text || text.length <= 1.5 * BRIEF) return isolated(text);
-  return [isolated(`${text.slice(0, BRIEF)}…`), folded("Whole message", text)];
+  if (!text || (text.length <= SHORT && text.split("\n").length <= 2)) return isolated(text);
+  return el("details", { class: "brief" }, el("summary", {}, isolated(text.slice(0, BRIEF))), isolated(text.slice(BRIEF)));
 }
 
 function outcome(run) {
   if (!run.ended) return [tag("running"), " ", isolated(run.current)];
   const failed = run.task ? [" task ", el("strong", {}, run.task), ": "] : run.message ? " " : "";
   const where = run.place ? [" ", el("span", { class: "place" }, run.place)] : "";
-  return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", failed, brief(run.message), where];
+  const times = run.times > 1 ? [" ", el("span", { class: "soft" }, `${run.times} times`)] : "";
+  return [tag(run.outcome), run.resolved ? [" ", tag("resolved")] : "", times, failed, brief(run.message), where];
+}
+
+// Failures of one cause in a row are one row: the latest of them, with their number.
+function counted(runs) {
+  const cause = (run) => (run.task || run.message ? [run.outcome, run.task, run.place, run.message].join("\n") : "");
+  const rows = [];
+  for (const run of runs) {
+    const last = rows.at(-1);
+    if (last && cause(run) && cause(run) === cause(last)) last.times += 1;
+    else rows.push({ ...run, times: 1 });
+  }
+  return rows;
 }
 
 // The next run of an object; `at` is the time of the data.
@@ -241,13 +256,13 @@ function drawOverview() {
     el("h2", {}, "Kinds"),
     table("Kinds", [
       ["Kind", (kind) => [el("a", { href: `#/objects?kind=${encodeURIComponent(kind.id)}` }, kind.kind), " ", el("span", { class: "soft" }, kind.api_version)]],
-      ["Runs", (kind) => el("code", {}, kind.content)],
+      ["Role or playbook", (kind) => el("code", {}, kind.content)],
       ["Workers busy", (kind) => `${kind.active} of ${kind.workers}`, "number"],
       ["Waiting", (kind) => String(kind.waiting), "number"],
       ["Objects", (kind) => String(kind.objects), "number"],
       ["Status", (kind) => el("div", { class: "tags" }, Object.entries(kind.states).map(([state, count]) =>
         el("a", { class: `tag ${TONE[state] || ""}`, href: `#/objects?kind=${encodeURIComponent(kind.id)}&state=${encodeURIComponent(state)}` }, `${count} ${state}`)))],
-      ["Watch", (kind) => (kind.problem ? [tag("failing"), " ", isolated(kind.problem)] : "live")],
+      ["Watch", (kind) => (kind.waits ? tag("waiting for its CRD") : kind.problem ? [tag("failing"), " ", brief(kind.problem)] : "live")],
     ], kinds, "No watched kinds"),
     sections(overview.sections),
     el("h2", {}, "Active"),
@@ -319,7 +334,7 @@ function drawObjects(data) {
       ["Since", (one) => ago(one.since), "time"],
       ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
       ["Next run", (one) => nextRun(one.next, data.now), "next"],
-      ["Message", (one) => one.message, "message"],
+      ["Message", (one) => brief(one.message), "message"],
     ], data.objects, "No matching objects"),
     pager(data));
 }
@@ -330,7 +345,7 @@ function drawQueue(data) {
     el("p", { class: "soft", role: "status", id: "found" }, plural(data.total, "entry").replace("entrys", "entries")),
     table("Queue", [
       ["Object", (one) => [objectLink(one), " ", el("span", { class: "soft" }, one.kind)]],
-      ["Stage", (one) => tag(one.stage), "tight"],
+      ["Stage", (one) => tag(STAGE[one.stage] || one.stage), "tight"],
       ["Trigger", (one) => trigger(one.reason, one.details)],
       ["Wait", (one) => waits(one), "tight"],
       ["Consecutive failures", (one) => (one.failed_runs ? String(one.failed_runs) : ""), "number"],
@@ -342,18 +357,41 @@ function waits(one) {
   return one.stage === "delayed" ? `due in ${span(passed)}` : `for ${span(passed)}`;
 }
 
+// A value of JSON as lines of YAML.
+function yaml(value, indent = "") {
+  const inner = `${indent}  `;
+  const below = (of) => (of && typeof of === "object" && Object.keys(of).length ? `\n${yaml(of, inner)}` : ` ${yaml(of)}`);
+  if (Array.isArray(value) && value.length) return value.map((item) => `${indent}- ${yaml(item, inner).trimStart()}`).join("\n");
+  if (value && typeof value === "object" && Object.keys(value).length) {
+    return Object.entries(value).map(([key, item]) => `${indent}${key}:${below(item)}`).join("\n");
+  }
+  if (typeof value !== "string") return JSON.stringify(value);
+  if (value.includes("\n")) return `|\n${value.trimEnd().split("\n").map((line) => inner + line).join("\n")}`;
+  return /^[\w./*][\w ./@*-]*$/.test(value) && !/^([\d.]+|true|false|null|yes|no)$/i.test(value) ? value : JSON.stringify(value);
+}
+function fieldsOf(data) {
+  if (typeof data.fields === "string") return [el("h2", {}, "Spec and status"), el("p", { class: "soft" }, data.fields)];
+  return Object.entries(data.fields).map(([name, of]) => [
+    el("h2", {}, name === "spec" ? "Spec" : "Status"), block(name === "spec" ? "Spec" : "Status", yaml(of))]);
+}
+
 function drawObject(data) {
-  const standing = data.standing;
-  const failed = data.runs.find((run) => run.task);
+  const standing = data.standing && data.standing.stage !== "delayed" ? data.standing : null;
+  const isBad = ["failing", "stalled"].includes(data.state);
+  const failed = isBad && data.runs.find((run) => run.task);
+  const conditions = (data.conditions || []).map((each) => ({ ...each, id: each.type }));
+  const failure = conditions.find((one) => one.type === "Failure" && one.status === "True");
+  const repeats = (one) => failure && one !== failure && one.message && failure.message.startsWith(one.message.slice(0, 60));
   draw(`${data.kind} ${named(data)}`,
     el("p", { class: "crumbs" }, kindLink(data, `All objects of kind ${data.kind}`)),
     facts([
       ["State", data.gone ? "gone" : [tag(data.state), data.since ? [" since ", ago(data.since)] : ""]],
       ["Consecutive failures", data.failed_runs ? [`${data.failed_runs}, the first `, ago(data.failing_since)] : ""],
-      ["Failed task", failed && ["failing", "stalled"].includes(data.state) ? [isolated(failed.task), " ", el("span", { class: "place" }, failed.place)] : ""],
-      ["Queue", standing ? [tag(standing.stage), " ", trigger(standing.reason, standing.details), ", ", waits({ ...standing })] : "not queued"],
-      ["Next run", standing && standing.stage === "delayed" ? "" : nextRun(data.next, data.now)],
-      ["Runs", el("code", {}, data.content)],
+      ["Cause", isBad ? isolated((failed && failed.message) || data.message) : ""],
+      ["Failed task", failed ? [isolated(failed.task), " ", el("span", { class: "place" }, failed.place)] : ""],
+      ["Queue", standing ? [tag(standing.stage), " ", trigger(standing.reason, standing.details), ", ", waits(standing)] : ""],
+      ["Next run", nextRun(data.next, data.now)],
+      ["Role or playbook", el("code", {}, data.content)],
       ["Output of the last run", copyable(data.logs)],
       ["Generation", data.generation ? `${data.generation}${data.observed ? `, observed ${data.observed}` : ""}` : ""],
       ["Created", data.created ? ago(data.created) : ""],
@@ -364,14 +402,16 @@ function drawObject(data) {
       ["Status", (one) => one.status],
       ["Reason", (one) => one.reason],
       ["Since", (one) => ago(one.since), "time"],
-      ["Message", (one) => brief(one.message), "message"],
-    ], (data.conditions || []).map((each) => ({ ...each, id: each.type })), "No conditions"),
+      ["Message", (one) => (repeats(one) ? el("span", { class: "soft" }, "as Failure") : brief(one.message)), "message"],
+    ], conditions, "No conditions"),
     sections(data.sections),
     el("h2", {}, "Runs"),
-    table("Runs", [
-      ["Run", (run) => runLink(run, run.ended ? `${run.outcome || "ended"}, ${span(run.ended - run.began)}` : "running"), "tight"],
-      ...RUN_COLUMNS.slice(2),
-    ], data.runs, "No runs"));
+    table("Runs", RUN_COLUMNS.slice(1), counted(data.runs), "No runs"),
+    data.dependents.length ? [el("h2", {}, "Dependents"), table("Dependents", [
+      ["Object", (one) => named(one)],
+      ["Kind", (one) => `${one.kind} (${one.api_version})`],
+    ], data.dependents, "")] : "",
+    fieldsOf(data));
 }
 
 function drawRun(data) {
@@ -382,6 +422,7 @@ function drawRun(data) {
     const number = data.task_count - data.tasks.length + index + 1;
     return { ...task, number, id: String(number) };
   });
+  const wasOpen = document.getElementById("opened");
   const part = (moment) => `${Math.min(Math.max((100 * (moment - data.began)) / whole, 0), 100)}%`;
   draw(`Run of ${data.kind} ${named(data)}`,
     el("p", { class: "crumbs" }, objectLink(data), ` · ${data.ident}`),
@@ -408,6 +449,7 @@ function drawRun(data) {
     ], tasks, "No tasks yet", { class: "timeline" }),
     noDiffs(tasks, details),
     data.ended ? [el("h2", {}, "Objects"), objectsOf(tasks, details), el("h2", {}, "Output"), outputOf(data, details)] : null);
+  if (!wasOpen) scrollOutput();
 }
 
 function items(task) {
@@ -439,8 +481,21 @@ function objectsOf(tasks, details) {
 function outputOf(data, details) {
   const shownOutput = details.output === null || details.output === undefined
     ? el("p", { class: "soft" }, details.loading ? "Loading" : details.error || "The run has no output")
-    : [details.output_is_cut ? el("p", { class: "soft" }, "The beginning is not shown.") : "", block("Output", details.output)];
+    : [details.output_is_cut ? el("p", { class: "soft" }, "The beginning is not shown.") : "", block("Output", opened(details.output))];
   return [shownOutput, el("p", { class: "command" }, "Output of the object's last run: ", copyable(data.logs))];
+}
+// The output, which opens at the task that failed last, or at the first play.
+function opened(output) {
+  const lines = output.split("\n");
+  const bad = Math.max(lines.findLastIndex((line) => /^(fatal|failed): /.test(line)), lines.findIndex((line) => /^(ERROR!|\[ERROR\])/.test(line)));
+  const task = lines.slice(0, Math.max(bad, 0)).findLastIndex((line) => line.startsWith("TASK ["));
+  const first = bad >= 0 ? Math.max(task, 0) : Math.max(lines.findIndex((line) => line.startsWith("PLAY [")), 0);
+  const joined = (from, to) => lines.slice(from, to).map((line) => `${line}\n`).join("");
+  return [joined(0, first), el("span", { id: "opened", class: bad >= 0 ? "bad" : "" }, joined(first, first + 1)), joined(first + 1)];
+}
+function scrollOutput() {
+  const line = document.getElementById("opened");
+  if (line) line.parentElement.scrollTop = line.offsetTop - 8;
 }
 const shortened = (path) => path.replace(/^.*\/((?:roles|playbooks|collections|project)\/)/, "$1");
 

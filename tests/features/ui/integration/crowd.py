@@ -50,6 +50,19 @@ _RESULTS: tuple[dict[str, Any], ...] = (
 )
 """Results of the items of a task that creates two objects."""
 
+_TASK = "TASK [memcached : {}] ****\n{}\n\n"
+_FAILED_OUTPUT = "".join(
+    (
+        "No config file found; using defaults\n" * 14,
+        "PLAY [localhost] ****\n\n",
+        *(_TASK.format(f"Step 1.{number}", "ok: [localhost]") for number in range(20)),
+        _TASK.format(
+            "Step 2", "[ERROR]: no such image\nfatal: [localhost]: FAILED! => changed=false\n  msg: no such image"
+        ),
+        "PLAY RECAP ****\nlocalhost : ok=1 failed=1\n" * 20,
+    )
+)
+
 
 class Crowd:
     """A page with very many objects. What touches it is run where it lives."""
@@ -114,17 +127,21 @@ class Crowd:
         self._loop.call_soon_threadsafe(lambda: done.set_result(action()))
         return done.result(60)
 
-    def fail(self, name: str, message: str = "no such image: memcached:9.9; the registry knows 1.5 and 1.6") -> None:
-        """Have a run of an object fail at its second task."""
-        self.do(lambda: self._fail(name, message))
+    def fail(self, name: str, message: str = "no such image: memcached:9.9; the registry knows 1.5 and 1.6") -> str:
+        """Have a run of an object fail at its second task; return its ID."""
+        return str(self.do(lambda: self._fail(name, message)))
 
     def succeed(self, name: str) -> str:
         """Have a run of an object succeed, and keep its files; return its ID."""
         return str(self.do(lambda: self._succeed(name)))
 
-    def _fail(self, name: str, message: str) -> None:
+    def _fail(self, name: str, message: str) -> str:
         key, place = ObjectKey("shop", name), "/opt/ansible/roles/memcached/tasks/main.yml:7"
-        notes = self._journal.start(self._job(key), ReconcileRequest(key, reasons.CHANGED, ("spec.image",), 0, 0, 0.2))
+        job = self._job(key)
+        folder = self._folder_of(job)
+        (folder / "stdout").write_text(_FAILED_OUTPUT)
+        (folder / "status").write_text("failed")
+        notes = self._journal.start(job, ReconcileRequest(key, reasons.CHANGED, ("spec.image",), 0, 0, 0.2))
         for number, state in enumerate(("ok", "failed"), start=1):
             notes.event(start(f"Step {number}", 2 * number, place))
             res = {"changed": True, "msg": message}
@@ -132,7 +149,15 @@ class Crowd:
         failure = TaskFailure("Step 2", message, place)
         notes.end(RunResult(Outcome.FAILED, None, (failure,), "", None, 5.0), RunStats(calls=12))
         self.kind.queue.retry(key, Backoff(60.0), ran=True)
-        self.kind.informer.put(name, condition("Failure", message=f"{message}\ntask 'Step 2', {place}"))
+        text = f"{message}\ntask 'Step 2', {place}"
+        spec = {"size": 3, "password": "hunter2-hunter2"}
+        self.kind.informer.put(name, condition("Failure", message=text), condition("Ready", "False", text), spec=spec)
+        return job.ident
+
+    def _folder_of(self, job: Job) -> Path:
+        folder = run_dir(self._folder, self.kind.gvk, job.key) / "artifacts" / job.ident
+        (folder / "job_events").mkdir(parents=True)
+        return folder
 
     def _succeed(self, name: str) -> str:
         key = ObjectKey("shop", name)
@@ -142,8 +167,7 @@ class Crowd:
             *(ended("item_on_ok", 2, res=result) for result in _RESULTS),
             ended("on_ok", 3, res={"changed": True, "results": list(_RESULTS)}),
         ]
-        folder = run_dir(self._folder, self.kind.gvk, key) / "artifacts" / job.ident
-        (folder / "job_events").mkdir(parents=True)
+        folder = self._folder_of(job)
         (folder / "stdout").write_text("TASK [memcached : Create the settings] ****\nchanged: [localhost]\n" * 100)
         (folder / "status").write_text("successful")
         (folder / "pod").write_text("shop/run-7b0c-3")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from argparse import Namespace
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -16,8 +17,11 @@ from typing import Any, cast
 import aiohttp
 import pytest
 
+from runner.base.config import sources
 from runner.base.monitoring.endpoints import Address
 from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.engine.run_secrets import RunSecrets
+from runner.core.masking.masker import MASK
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
 from runner.core.queue.request import ReconcileRequest
@@ -28,7 +32,9 @@ from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet
 from runner.features.ui.journal import Journal
+from runner.features.ui.object_fields import fields_of
 from runner.features.ui.server import MOST_STREAMS, StatusPage, StreamTimings
+from runner.features.ui.setup import name_of
 from runner.features.ui.views import PAGE, OperatorInfo, Views
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.page_values import AKind, condition, ended, start, views_of
@@ -270,22 +276,73 @@ async def test_unknown_kinds_objects_and_runs_are_404_with_an_error(page: Shown)
             assert (answer.status, await answer.json()) == (404, {"error": problem})
 
 
-async def test_only_the_conditions_of_an_object_are_shown(page: Shown, make_job: Callable[..., Job]) -> None:
+async def test_an_object_has_its_fields_and_dependents_without_secrets(
+    page: Shown, make_job: Callable[..., Job]
+) -> None:
     hidden = "hunter2-hunter2"
     page.kind.informer.put(
         "sample",
         condition("Ready"),
         namespace="default",
         metadata={"annotations": {"note": hidden}, "labels": {"a": hidden}},
-        spec={"password": hidden},
+        spec={"password": hidden, "size": 3, "note": hidden, "url": f"https://me:{hidden}@example.com/x"},
         data={"password": hidden},
+        status={"ready": 2},
     )
-    job = fail_one(page, make_job, extra_vars={"password": hidden}, environment={"TOKEN": hidden}, kubeconfig=hidden)
-    where = f"kind={KIND}&namespace=default&name=sample&ident={job.ident}"
+    where = f"kind={KIND}&namespace=default&name=sample"
+    assert (await page.fetched("object", kind=KIND, namespace="default", name="sample"))["fields"] == (
+        "They are shown when a run of this operator with the current spec has ended."
+    )
+    job = make_job(extra_vars={"password": hidden}, environment={"TOKEN": hidden}, kubeconfig=hidden)
+    job.secrets.add_initial([hidden])
+    fail_one(page, lambda **_: job)
     for path in ("/api/overview", "/api/objects", "/api/queue", f"/api/object?{where}", f"/api/run?{where}"):
-        async with page.ask(path) as answer:
-            assert answer.status == 200
+        async with page.ask(f"{path}&ident={job.ident}") as answer:
+            assert answer.status == 200 or "/api/run" not in path
             assert hidden not in await answer.text()
+    found = await page.fetched("object", kind=KIND, namespace="default", name="sample")
+    assert found["fields"]["spec"] == {
+        "password": MASK,
+        "size": 3,
+        "note": MASK,
+        "url": f"https://me:{MASK}@example.com/x",
+    }
+    assert found["fields"]["status"] == {"ready": 2}
+    assert [(one["kind"], one["name"], one["api_version"]) for one in found["dependents"]] == [
+        ("Deployment", "sample", "apps/v1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"a": [{"name": "DB_PASSWORD", "value": "abc"}]}, {"a": [{"name": "DB_PASSWORD", "value": MASK}]}),
+        ({"a": [{"name": "TIMEOUT", "value": "30"}]}, {"a": [{"name": "TIMEOUT", "value": "30"}]}),
+        ({"tokens": ["a"], "secretName": "login"}, {"tokens": MASK, "secretName": "login"}),
+        ({"apiKey": {"text": "a"}, "password": ""}, {"apiKey": MASK, "password": ""}),
+        ({"dsn": "postgres://shop:pw@db/shop"}, {"dsn": f"postgres://shop:{MASK}@db/shop"}),
+    ],
+)
+def test_values_of_sensitive_keys_and_passwords_in_urls_are_hidden(given: Any, shown: Any) -> None:
+    assert fields_of({"spec": given, "status": {"conditions": [{}]}}, RunSecrets()) == {"spec": shown}
+
+
+def test_fields_that_cannot_be_masked_or_are_too_large_are_not_shown() -> None:
+    newer = {"metadata": {"generation": 2}, "spec": {"size": 3}, "status": {"observedGeneration": 1}}
+    assert "with the current spec" in fields_of(newer, RunSecrets())
+    exhausted = RunSecrets()
+    exhausted.exhaust("withheld")
+    assert fields_of({"spec": {"size": 3}}, exhausted) == "withheld"
+    assert fields_of({"spec": {"text": "x" * (64 << 10)}}, RunSecrets()) == "They are too large to be shown."
+
+
+async def test_a_kind_that_is_not_served_waits_for_its_crd_and_comes_first(page: Shown) -> None:
+    assert (await page.fetched("overview"))["kinds"][0]["waits"] is False
+    async with page.ask("/events") as stream:
+        await _next(stream)
+        page.kind.is_missing = True
+        while not (await _next(stream))["kinds"][0]["waits"]:
+            pass
 
 
 async def _next(answer: aiohttp.ClientResponse) -> Any:
@@ -366,3 +423,12 @@ async def test_an_overview_without_a_rollout_has_no_section_of_it() -> None:
     kind, rollouts = AKind(), RolloutTable()
     rollouts.kinds[kind.gvk] = lambda: None
     assert (await views_of(kind, None, Path("/"), rollouts.sections()).overview())["sections"] == []
+
+
+@pytest.mark.parametrize(
+    ("lease", "namespace", "name"),
+    [(["memcached"], "ops", "memcached"), ([], "ops", "ops"), ([], None, "memcached-operator")],
+)
+def test_the_page_has_the_name_of_the_operator(lease: list[str], namespace: str | None, name: str) -> None:
+    given = Namespace(watches_file=["/opt/memcached-operator/watches.yaml"], leader_election_id=lease or None)
+    assert name_of(sources.load(given, {}).settings, namespace) == name
