@@ -11,27 +11,41 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from runner.base import log
 from runner.core.dependents.ledger import Ledger, LedgerResult
 from runner.core.dependents.notification import Notification
+from runner.core.kube import health
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.health import Health, HealthState
 from runner.core.kube.object_state import ObjectState
 from runner.core.kube.watch import Watcher, covering, problem_of
 from runner.core.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
 from runner.core.kube.watch_health import WatchState
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
-from runner.values.objects import Object, ObjectKey, ObjectRef, key_of
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 
 STATUS_PERIOD = 0.5
 """Seconds between two reads of the status of one object."""
 _REFUSED = 60.0
 """Seconds until a status is read again that the API server refused to show."""
 
+_DELETED = Health(HealthState.IN_PROGRESS, "it is being deleted")
+_NOT_READABLE = Health(HealthState.UNKNOWN, "the operator may not read its status")
+
 _log = log.get(__name__)
+
+
+class Owned(NamedTuple):
+    """A dependent of one owner, with its health by the watch and the last read of its status."""
+
+    gvk: GVK
+    key: ObjectKey
+    uid: str
+    health: Health
 
 
 class KindListener(Protocol):
@@ -64,6 +78,8 @@ class DependentKind:
         self.gvk = resource.gvk
         self.ledger = ledger
         self.task: asyncio.Task[None] | None = None
+        self.followed: Callable[[tuple[ObjectRef, ...] | None], None] = lambda _: None
+        """Receives the owners of each object that may have changed; None: of any, after a list."""
         self._client = client
         self._watchers = watched
         self._listener: KindListener | None = None
@@ -127,9 +143,20 @@ class DependentKind:
                 return f"{self.gvk.kind}{where}: {problem or 'not listed yet'}"
         return ""
 
+    def is_listed(self, namespace: str) -> bool:
+        """Return True if the objects in a namespace (empty: in each) were ever listed completely."""
+        return all(self.ledger.is_synced(watcher.namespace) for watcher in covering(self._watchers, namespace))
+
     def is_refused(self, namespace: str) -> bool:
         """Return True if the API server refuses to list the objects in a namespace (empty: in one of them)."""
         return any(watcher.health.is_refused for watcher in covering(self._watchers, namespace))
+
+    def owned_by(self, owner: ObjectRef) -> list[Owned]:
+        """Return the dependents of an owner."""
+        return [
+            Owned(self.gvk, key, state.uid, health_of(state, may_read=key.namespace not in self._refused))
+            for key, state in self.ledger.owned_by(owner)
+        ]
 
     def scope_of(self, key: ObjectKey) -> str:
         """Return the scope of the watcher that covers the object."""
@@ -157,11 +184,14 @@ class DependentKind:
 
     def _received(self, scope: str, event: WatchEvent) -> None:
         notifications = self._take(scope, event)
-        if self._listener is not None:
-            match event:
-                case Applied(obj) | Deleted(obj):
+        match event:
+            case Applied(obj) | Deleted(obj):
+                self.followed(self.owners(obj))
+                if self._listener is not None:
                     self._listener.changed(key_of(obj))
-                case Synced():
+            case Synced():
+                self.followed(None)
+                if self._listener is not None:
                     self._listener.listed()
         for notification in notifications:
             self._on_change(notification)
@@ -269,7 +299,9 @@ class DependentKind:
             suspect=self.ledger.suspects(key),
             uses_generation=self.resource.uses_generation,
         )
-        return self.ledger.read(key, state)
+        notifications = self.ledger.read(key, state)
+        self.followed(state.targets)
+        return notifications
 
     def _refuse(self, namespace: str, error: ForbiddenError) -> None:
         if self._logged.is_new(namespace):
@@ -294,3 +326,14 @@ class DependentKind:
 def watcher_of(watched: Sequence[Watcher], namespace: str) -> Watcher:
     """Return the watcher of a namespace; by default that of all namespaces or of cluster-scoped objects."""
     return next((watcher for watcher in watched if watcher.namespace == namespace), watched[0])
+
+
+def health_of(state: ObjectState, *, may_read: bool) -> Health:
+    """Return the health of a dependent by its last known state. `may_read`: the operator may read its status."""
+    status = state.status
+    if state.deleting:
+        return _DELETED
+    if status is None or status.health == health.UNREAD:
+        return health.UNREAD if may_read else _NOT_READABLE
+    is_behind = state.generation is not None and status.generation != state.generation
+    return health.NOT_OBSERVED if is_behind else status.health

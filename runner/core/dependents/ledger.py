@@ -56,12 +56,20 @@ _NOTHING = LedgerResult()
 class Ledger:
     """States of the dependents of one kind."""
 
-    def __init__(self, gvk: GVK, trigger_of: Callable[[ObjectRef], StatusTrigger], *, uses_generation: bool) -> None:
+    def __init__(
+        self,
+        gvk: GVK,
+        trigger_of: Callable[[ObjectRef], StatusTrigger],
+        follows: Callable[[GVK], bool] = lambda _: False,
+        *,
+        uses_generation: bool,
+    ) -> None:
         """Create an empty ledger.
 
-        `trigger_of` returns the changes of status that an owner is notified of. `uses_generation` is True if the
-        kind's generation follows its spec.
+        `trigger_of` returns the changes of status that an owner is notified of. `follows` returns whether a kind of
+        owners needs the latest status in any case. `uses_generation` is True if the kind's generation follows its spec.
         """
+        self._follows = follows
         self._gvk = gvk
         self._trigger_of = trigger_of
         self._uses_generation = uses_generation
@@ -70,8 +78,8 @@ class Ledger:
         self._deleted_objects: OrderedDict[ObjectKey, ObjectState] = OrderedDict()
         self._deletions: OrderedDict[tuple[str, ObjectRef], None] = OrderedDict()
         self._suspects: OrderedDict[ObjectKey, None] = OrderedDict()
-        self._by_owner: dict[ObjectRef, list[ObjectKey]] | None = None
-        """Index by owner, built on demand and dropped when an entry is added, removed or changes owners."""
+        self._by_owner: dict[ObjectRef, dict[ObjectKey, None]] | None = None
+        """Index by owner, built on demand."""
 
     def suspect(self, key: ObjectKey) -> None:
         """Compare the fields of an object from now on, because it triggered its owner."""
@@ -91,19 +99,28 @@ class Ledger:
         if self._by_owner is None:
             self._by_owner = {}
             for key, entry in self._entries.items():
-                for owner in dict.fromkeys(
-                    ref
-                    for state in (entry.seen, *(item.state for item in entry.of(Source.WRITE)))
-                    if state
-                    for ref in state.targets
-                ):
-                    self._by_owner.setdefault(owner, []).append(key)
-        latest = ((key, self._entries[key].latest) for key in self._by_owner.get(target, ()))
+                self._index(key, entry)
+        latest = ((key, self._entries[key].latest) for key in self._by_owner.get(target, ()) if key in self._entries)
         return [
             (key, state)
             for key, state in latest
             if state is not None and target in state.targets and (state.uid, target) not in self._deletions
         ]
+
+    def _index(self, key: ObjectKey, entry: Observed) -> None:
+        """Add an object to the index, if there is one. `owned_by` ignores it for its former owners."""
+        if self._by_owner is None:
+            return
+        states = (entry.seen, *(item.state for item in entry.of(Source.WRITE)))
+        for owner in (owner for state in states if state is not None for owner in state.targets):
+            self._by_owner.setdefault(owner, {})[key] = None
+
+    def _unindex(self, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> None:
+        for owner in owners:
+            keys = (self._by_owner or {}).get(owner, {})
+            keys.pop(key, None)
+            if self._by_owner is not None and not keys:
+                self._by_owner.pop(owner, None)
 
     def traits(self, state: ObjectState, target: ObjectRef) -> list[object] | None:
         """Return the parts of a state that are relevant for an owner, as JSON; None if a part is unknown."""
@@ -236,7 +253,6 @@ class Ledger:
     def wrote(self, scope: str, key: ObjectKey, write: RunWrite) -> tuple[Notification, ...]:
         """Note a run's write."""
         self._deleted_objects.pop(key, None)
-        self._by_owner = None
         self._relist.saw(key)
         entry = self._entries.setdefault(key, Observed(scope))
         if entry.seen is not None and entry.seen.version == write.version:
@@ -244,6 +260,7 @@ class Ledger:
         if entry.seen is not None and write.version in entry.former:
             return self._undone(key, entry, write, entry.seen)
         entry.add(Seen(write.version, Source.WRITE, write.state, write, self._relist.round(scope)))
+        self._index(key, entry)
         return ()
 
     def deleted_by(self, target: ObjectRef, uid: str) -> None:
@@ -259,7 +276,9 @@ class Ledger:
 
     def _reads_status(self, state: ObjectState) -> bool:
         """Return True if an owner needs the status, which a state with metadata only does not have."""
-        return not state.deleting and any(self._trigger_of(target) == "auto" for target in state.targets)
+        return not state.deleting and any(
+            self._trigger_of(target) == "auto" or self._follows(target.gvk) for target in state.targets
+        )
 
     def _is_worth_reading(self, key: ObjectKey, entry: Observed, state: ObjectState) -> bool:
         """Return True if a suspect has changed, so that its fields must be compared."""
@@ -275,8 +294,8 @@ class Ledger:
             )
         if not state.targets:
             return LedgerResult(notifications)
-        self._by_owner = None
         self._entries[key] = Observed(scope, state)
+        self._index(key, self._entries[key])
         if self._must_read(state):
             return LedgerResult(notifications, read=(key,))
         return LedgerResult(notifications, read_status=(key,) if self._reads_status(state) else ())
@@ -293,14 +312,14 @@ class Ledger:
         new = new.following(old)
         notifications = self._notifications(key, entry, old, new) if old is not None else ()
         notifications += self._status_notifications(key, entry, old, new) if old is not None else ()
-        if old is None or old.targets != new.targets:
-            self._by_owner = None
         entry.seen = new
+        if old is None or old.targets != new.targets:
+            self._index(key, entry)
         writes = entry.of(Source.WRITE)
         at = next((number for number, item in enumerate(writes) if item.version == new.version), -1)
         entry.drop(writes[: at + 1])
         if not new.targets and not entry.of(Source.WRITE):
-            self._by_owner = None
+            self._unindex(key, _all_targets(old, new))
             del self._entries[key]
         return notifications
 
@@ -351,12 +370,12 @@ class Ledger:
 
     def _gone(self, key: ObjectKey, entry: Observed | None, last: ObjectState) -> tuple[Notification, ...]:
         old = entry.last if entry is not None else None
-        self._by_owner = None
         if entry is not None:
             # An object that a run recreated meanwhile has another UID, and its event is still to come.
             entry.seen = None
             entry.log = tuple(item for item in entry.log if item.write is not None and item.write.uid != last.uid)
             if not entry.log:
+                self._unindex(key, _all_targets(old, last))
                 del self._entries[key]
         targets = _all_targets(old, last)
         if entry is None or not entry.log:

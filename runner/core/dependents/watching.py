@@ -22,7 +22,7 @@ from typing import Protocol
 from runner.base import log
 from runner.base.meters import Meters
 from runner.base.monitoring.background import Background
-from runner.core.dependents.kind import DependentKind, KindListener
+from runner.core.dependents.kind import DependentKind, KindListener, Owned
 from runner.core.dependents.ledger import Ledger
 from runner.core.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
 from runner.core.dependents.ownership import OwnerRules, owns
@@ -107,6 +107,9 @@ class Dependents:
         """Pairs of watch and kind for which a run of this process wrote or read an object."""
         self._deferred = DeferredNotifications()
         self._listener: DependentsListener | None = None
+        self.followers: dict[GVK, Callable[[ObjectRef | None], None]] = {}
+        """By watch that needs the statuses of dependents, whatever starts its runs. Each is called with the owner of a
+        dependent that may have changed; None: any, after a list. To be added before any kind is watched."""
 
     def listen(self, listener: DependentsListener) -> None:
         """Let a listener follow all kinds. To be called before any kind is watched."""
@@ -169,7 +172,7 @@ class Dependents:
             async with asyncio.timeout(_PATIENCE):
                 await self._resumed.wait()
                 while True:
-                    owned, kinds = self._owned_now(ObjectRef(gvk, key)), self._kinds_of(gvk)
+                    owned, kinds = self._owned_now(ObjectRef(gvk, key)), self.kinds_of(gvk)
                     is_final = self._unserved.get(gvk) or any(kind.is_refused(key.namespace) for kind in kinds)
                     is_coming = any(kind.is_reading or kind.unknown(key.namespace) for kind in kinds)
                     if owned is not None or is_final or not is_coming:
@@ -180,7 +183,7 @@ class Dependents:
 
     def known(self, owner: ObjectRef) -> list[tuple[GVK, ObjectKey]]:
         """Return the dependents of an object that are known now."""
-        return [(kind.gvk, key) for kind in self._kinds_of(owner.gvk) for key, _ in kind.ledger.owned_by(owner)]
+        return [(kind.gvk, key) for kind in self.kinds_of(owner.gvk) for key, _ in kind.ledger.owned_by(owner)]
 
     def owned_now(self, owner: Owner) -> str:
         """Digest the dependents of an object as they are known now; empty if a part is unknown."""
@@ -188,14 +191,14 @@ class Dependents:
 
     def unknown(self, gvk: GVK, namespace: str) -> str:
         """Return why the dependents of a watch's objects in a namespace are not known; empty if they are."""
-        reasons = (kind.unknown(namespace) for kind in self._kinds_of(gvk))
+        reasons = (kind.unknown(namespace) for kind in self.kinds_of(gvk))
         return next(filter(None, [*self._unserved.get(gvk, {}).values(), *reasons]), "")
 
     def _owned_now(self, target: ObjectRef) -> str | None:
         states: list[list[object]] = []
         if self.unknown(target.gvk, target.key.namespace):
             return None
-        for kind in self._kinds_of(target.gvk):
+        for kind in self.kinds_of(target.gvk):
             for name, state in kind.ledger.owned_by(target):
                 traits = kind.ledger.traits(state, target)
                 if traits is None:
@@ -208,10 +211,19 @@ class Dependents:
         return any(
             (kind.resource.gvk.group, kind.resource.plural) == resource
             and any(owned == key for owned, _ in kind.ledger.owned_by(owner))
-            for kind in self._kinds_of(owner.gvk)
+            for kind in self.kinds_of(owner.gvk)
         )
 
-    def _kinds_of(self, gvk: GVK) -> list[DependentKind]:
+    def owned_by(self, owner: ObjectRef) -> list[Owned]:
+        """Return the dependents of an owner as they are known now."""
+        return [owned for kind in self.kinds_of(owner.gvk) for owned in kind.owned_by(owner)]
+
+    @property
+    def is_resumed(self) -> bool:
+        """True if the kinds that earlier runs have created are watched, as far as they are served."""
+        return self._resumed.is_set()
+
+    def kinds_of(self, gvk: GVK) -> list[DependentKind]:
         """Return the watched kinds that a watch's runs have created."""
         names = {(known.group, known.kind) for known in self._known.get(gvk, ())}
         return [kind for name, kind in self._kinds.items() if name in names]
@@ -344,12 +356,25 @@ class Dependents:
             Selection(metadata_only=True),
             WatchPolicy(),
         )
-        ledger = Ledger(resource.gvk, self._rules.trigger_of, uses_generation=resource.uses_generation)
+        uses_generation = resource.uses_generation
+        ledger = Ledger(
+            resource.gvk, self._rules.trigger_of, self.followers.__contains__, uses_generation=uses_generation
+        )
         owners = partial(self._rules.targets, resource)
         kind = DependentKind(self._client, resource, owners, watched, ledger, self._on_change, self._settled)
+        kind.followed = self._followed
         if self._listener is not None:
             kind.listen(self._listener.follow(kind))
         return kind
+
+    def _followed(self, owners: Iterable[ObjectRef] | None) -> None:
+        if owners is None:
+            for changed in self.followers.values():
+                changed(None)
+            return
+        for owner in owners:
+            if (follower := self.followers.get(owner.gvk)) is not None:
+                follower(owner)
 
     def _on_change(self, notification: Notification) -> None:
         if notification.state is None:

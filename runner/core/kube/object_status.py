@@ -4,9 +4,7 @@ Times, messages, probes, usage and counters such as `observedGeneration` mean no
 conditions, numbers of ready replicas, addresses, names of volumes, and fields without a known meaning. It also
 counts if the controller observes the latest spec.
 
-A rollout is in progress by the rules of kstatus for workloads, pods and claims. An object of another kind is in
-progress until its controller has observed the latest spec.
-Source: https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
+`health` decides whether a rollout is in progress.
 """
 
 from __future__ import annotations
@@ -16,9 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.core.kube import health
+from runner.core.kube.health import Health, HealthState
 from runner.core.watches.policy import StatusTrigger
 from runner.values.digests import short_digest
-from runner.values.objects import GVK, mapping, maps, metadata
+from runner.values.objects import GVK, mapping, metadata
 
 _DEPTH = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
@@ -28,14 +28,6 @@ _NOISE = re.compile(
     r"|(Time|Timestamp|Generation|ResourceVersion)$|(^|_)(time|timestamp|generation|resource_version)$"
 )
 """Names of fields without meaning."""
-_COUNTS = {
-    ("apps", "Deployment"): ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
-    ("apps", "ReplicaSet"): ("replicas", "readyReplicas", "availableReplicas"),
-    ("apps", "StatefulSet"): ("replicas", "readyReplicas"),
-    ("", "ReplicationController"): ("replicas", "readyReplicas", "availableReplicas"),
-}
-"""Numbers that are equal to `spec.replicas` after a rollout."""
-_SCHEDULED = ("currentNumberScheduled", "numberReady", "numberAvailable")
 _READY = ("readyReplicas", "numberReady")
 
 
@@ -52,6 +44,7 @@ class ObjectStatus:
     ready: int
     """Number of ready replicas."""
     generation: int
+    health: Health = health.UNREAD
     rolled_out: int | None = None
     """Generation of the last rollout that was complete, as far as it is known."""
 
@@ -61,15 +54,14 @@ class ObjectStatus:
 
         `uses_generation` is True if the generation follows the spec. Otherwise each write of the status raises it.
         """
-        status, generation = mapping(obj.get("status")), metadata(obj).get("generation")
-        observed = status.get("observedGeneration")
-        is_behind = uses_generation and isinstance(observed, int) and observed != generation
+        status, now = mapping(obj.get("status")), health.health(obj, gvk, uses_generation=uses_generation)
         return cls(
             every=short_digest(obj.get("status")),
-            meaning=short_digest([is_behind, meaningful(obj.get("status"))]),
-            is_rolling=is_behind or _is_rolling(gvk or GVK.of(obj), mapping(obj.get("spec")), status),
+            meaning=short_digest([uses_generation and health.is_behind(obj), meaningful(obj.get("status"))]),
+            is_rolling=now.state is HealthState.IN_PROGRESS or (now.state is HealthState.UNKNOWN and not status),
             ready=max(_number(status.get(name)) for name in _READY),
-            generation=_number(generation),
+            generation=_number(metadata(obj).get("generation")),
+            health=now,
         )
 
     def after(self, old: ObjectStatus | None) -> ObjectStatus:
@@ -112,42 +104,6 @@ def meaningful(status: Any, depth: int = _DEPTH) -> Any:
 
 def _is_noise(name: str, value: Any) -> bool:
     return bool(_NOISE.search(name) or (isinstance(value, str) and _TIME.match(value)))
-
-
-def _is_rolling(gvk: GVK, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    kind = (gvk.group, gvk.kind)
-    if kind in _COUNTS:
-        desired = spec.get("replicas", 1)
-        if _has_condition(status, "Progressing", "False"):
-            return False  # the rollout failed
-        return _is_updating(kind, spec, status) or any(status.get(name, 0) != desired for name in _COUNTS[kind])
-    if kind == ("apps", "DaemonSet"):
-        desired, counts = _number(status.get("desiredNumberScheduled")), [*_SCHEDULED]
-        if mapping(spec.get("updateStrategy")).get("type") != "OnDelete":
-            counts.append("updatedNumberScheduled")
-        return "desiredNumberScheduled" not in status or any(_number(status.get(name)) < desired for name in counts)
-    if kind == ("batch", "Job"):
-        return not any(_has_condition(status, name, "True") for name in ("Complete", "Failed", "Suspended"))
-    if kind == ("", "Pod"):
-        is_ready = _has_condition(status, "Ready", "True")
-        return status.get("phase", "Pending") == "Pending" or (status.get("phase") == "Running" and not is_ready)
-    return kind == ("", "PersistentVolumeClaim") and status.get("phase", "Pending") == "Pending"
-
-
-def _is_updating(kind: tuple[str, str], spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Return True while replicas of a StatefulSet are not updated that its strategy updates."""
-    strategy = mapping(spec.get("updateStrategy"))
-    if kind != ("apps", "StatefulSet") or strategy.get("type") == "OnDelete":
-        return False
-    partition = _number(mapping(strategy.get("rollingUpdate")).get("partition"))
-    return _number(status.get("updatedReplicas")) < _number(spec.get("replicas", 1)) - partition
-
-
-def _has_condition(status: Mapping[str, Any], kind: str, value: str) -> bool:
-    return any(
-        (condition.get("type"), condition.get("status")) == (kind, value)
-        for condition in maps(status.get("conditions"))
-    )
 
 
 def _number(value: Any) -> int:

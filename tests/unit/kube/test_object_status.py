@@ -103,6 +103,7 @@ def test_conditions_are_sorted_and_a_deep_status_has_an_end() -> None:
     ("api", "kind", "status", "spec"),
     [
         ("apps/v1", "Deployment", {}, {}),
+        ("apps/v1", "Deployment", "odd", {"replicas": 0}),
         ("apps/v1", "Deployment", deployment(2)["status"], {"replicas": 3}),
         ("apps/v1", "Deployment", {**deployment(3)["status"], "replicas": 4}, {"replicas": 3}),
         ("apps/v1", "StatefulSet", {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}, {"replicas": 3}),
@@ -152,7 +153,6 @@ DONE = dict.fromkeys(("desiredNumberScheduled", "currentNumberScheduled", "numbe
         ("v1", "Service", {"loadBalancer": {}}, {}),
         ("example.com/v1", "Deployment", {"phase": "Pending"}, {"replicas": 3}),
         ("example.com/v1", "Thing", {"conditions": "odd", "observedGeneration": "odd"}, {}),
-        ("apps/v1", "Deployment", "odd", {"replicas": 0}),
     ],
 )
 def test_a_rollout_is_complete_or_failed_or_the_kind_has_none(api: str, kind: str, status: Any, spec: Any) -> None:
