@@ -14,7 +14,6 @@ from typing import Any
 
 from runner.core.status import kstatus
 from runner.core.status.conditions import Condition, find, put
-from runner.core.status.kstatus import KstatusConditions
 from runner.core.status.own import OwnStatus
 from runner.core.status.report import OBSERVED, StatusField, StatusReport
 from runner.values.objects import JSONPatch, Object, conditions_of, mapping, metadata, uid_of
@@ -36,6 +35,7 @@ def without(report: StatusReport, pruned: frozenset[str]) -> StatusReport:
         {kind: condition and holdable(condition) for kind, condition in report.health.items()},
         None if f"status.{OBSERVED}" in pruned else report.generation,
         {name: value for name, value in report.fields.items() if f"status.{name}" not in pruned},
+        report.follows,
     )
 
 
@@ -44,10 +44,12 @@ def patch(obj: Object, report: StatusReport, own: OwnStatus, now: float) -> JSON
 
     `now` is in seconds since the epoch.
     """
+    if not report.continues(find(conditions_of(obj), kstatus.READY)):
+        report = replace(report, health={}, generation=None)
     after = [dict(condition) for condition in conditions_of(obj)]
     for condition in report.conditions:
         put(after, condition, now)
-    _fold(after, report.health, own, now)
+    _fold(after, report, own, now)
     raw = obj.get("status")
     status = mapping(raw)
     operations = [*_observing(obj, status, report, own), *_publishing(status, report)]
@@ -99,28 +101,28 @@ def _has_health(obj: Object, own: OwnStatus) -> bool:
     return ready is not None and own.wrote(ready)
 
 
-def _fold(conditions: list[Condition], health: KstatusConditions, own: OwnStatus, now: float) -> None:
+def _fold(conditions: list[Condition], report: StatusReport, own: OwnStatus, now: float) -> None:
     """Change the kstatus conditions of a list."""
-    for kind, condition in health.items():
+    for kind, condition in report.health.items():
         old = find(conditions, kind)
-        new = merged(old, condition, own)
+        new = merged(old, condition, own, follows=bool(report.follows))
         if new is None and old is not None:
             conditions.remove(old)
         elif new is not None and new is not old:
             put(conditions, new, now)
 
 
-def merged(old: Condition | None, new: Condition | None, own: OwnStatus) -> Condition | None:
-    """Return a kstatus condition after a change.
+def merged(old: Condition | None, new: Condition | None, own: OwnStatus, *, follows: bool = False) -> Condition | None:
+    """Return a kstatus condition after a change. `follows`: the change is newer than the result of the last run.
 
     | before the change | in the change | after it |
     |---|---|---|
     | that of a role | any | that of the role |
     | ours, or none | none | none |
-    | ours, a result for the same generation | status Unknown | the result |
+    | ours, a result for the same generation | status Unknown, unless it follows the run | the result |
     | ours, or none | another | that of the change |
     """
-    if old is not None and (not own.wrote(old) or (new is not None and _is_result(old, new, own))):
+    if old is not None and (not own.wrote(old) or (new is not None and not follows and _is_result(old, new, own))):
         return old
     return new
 

@@ -68,15 +68,29 @@ class StatusReport:
     """New `status.observedGeneration`; None: it stays."""
     fields: Mapping[str, StatusField] = field(default_factory=dict)
     """New values of fields of features by name; an empty value removes the field."""
+    follows: frozenset[str] = frozenset()
+    """Reasons of the `Ready` that `health` replaces, if that is about the same generation; empty: any `Ready`."""
+
+    def continues(self, ready: Condition | None) -> bool:
+        """Return True if `health` replaces this `Ready`."""
+        new = self.health.get(kstatus.READY)
+        return not self.follows or (
+            ready is not None
+            and new is not None
+            and ready.get("reason") in self.follows
+            and ready.get(OBSERVED) == new.get(OBSERVED)
+        )
 
     def joined(self, other: StatusReport) -> StatusReport:
         """Return the report with the changes of another one, which has priority."""
         conditions = {condition["type"]: condition for condition in (*self.conditions, *other.conditions)}
+        is_other = other.health and (not self.health or other.continues(self.health.get(kstatus.READY)))
         return StatusReport(
             tuple(conditions.values()),
-            other.health or self.health,
+            other.health if is_other else self.health,
             self.generation if other.generation is None else other.generation,
             {**self.fields, **other.fields},
+            other.follows if is_other and not (self.health and not self.follows) else self.follows,
         )
 
     def with_conditions(self, conditions: tuple[Condition, ...]) -> StatusReport:
@@ -255,6 +269,7 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
         {kind: condition and {**condition, **about} for kind, condition in report.health.items()},
         generation if report.health else None,
         report.fields,
+        report.follows,
     )
 
 
