@@ -20,7 +20,7 @@ Caveats, all caused by kwok:
 - Every failing command has exit code 1, which `k8s_exec` of kubernetes.core cannot parse.
 - The end of a command's input is not transmitted, so that `kubectl cp` into a pod hangs (`k8s_cp` does not).
 - For the same reason, other users of this machine can read the logs of simulated pods.
-- Without a real node there is no storage class, so a PersistentVolumeClaim stays pending.
+- The volumes of claims store nothing.
 
 Importing this package must stay cheap: pytest does it at every start.
 """

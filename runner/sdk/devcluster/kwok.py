@@ -22,6 +22,7 @@ GROUP_VERSION = "kwok.x-k8s.io/v1alpha1"
 KINDS = {"Logs": "logs", "Attach": "attaches", "PortForward": "portforwards"}
 """Kinds of the objects for single pods, with their plurals."""
 NODE, TYPE = "node-1", "kwok"
+_VOLUMES = 50
 NO_LOG = "This pod is simulated. A Logs object with the pod's name sets its log file."
 
 
@@ -29,6 +30,13 @@ def definitions() -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the CRDs of the objects for single pods, with their paths in the API."""
     for kind, plural in KINDS.items():
         yield from templates.parsed("kwok-crd.yaml", kind=kind, plural=plural, singular=kind.lower()).items()
+
+
+def volumes() -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the volumes of claims and their class, with their paths in the API."""
+    yield from templates.parsed("kwok-class.yaml").items()
+    for number in range(_VOLUMES):
+        yield from templates.parsed("kwok-volume.yaml", name=f"volume-{number:02}", type=TYPE).items()
 
 
 def pod_logs(namespace: str, pod: str, file: Path) -> Mapping[str, Any]:

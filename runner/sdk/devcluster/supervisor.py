@@ -228,6 +228,8 @@ class Supervisor:
             self._wait_for(f"the API server to serve {plural}", partial(api.exists, path))
         for path, obj in templates.parsed("kwok-node.yaml", node=kwok.NODE, type=kwok.TYPE).items():
             api.apply(path, obj)
+        for path, obj in () if self.nodes.has_real else kwok.volumes():
+            api.apply(path, obj)
         if self.nodes.has_real:  # in the cluster's network namespace, only the API server reaches kwok
             self._start(KWOK)
             self._wait_for("kwok to listen", partial(listens, self.namespaces, chosen.kwok))

@@ -38,7 +38,6 @@ _LONGEST = 300.0
 _AT_ONCE = 4
 """Samples of a kind that run at the same time. Most of a run is waiting."""
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--user-metrics-port=0")
-_VOLUMES = 30
 _STARTS = {"playbook_on_task_start", "playbook_on_handler_task_start"}
 """Events of ansible-runner at the start of a task."""
 _SHOWN = 10
@@ -233,7 +232,6 @@ class _Attempt:
         """Run the operator on a new control plane, and return outcomes and objects."""
         with devcluster.start(name="migrate") as cluster:
             self._kubectl(cluster, "create", "namespace", NAMESPACE)
-            self._kubectl(cluster, "create", "--filename=-", given=_volumes())
             if crds := _crds(self.project):
                 self._kubectl(cluster, "apply", "--server-side", "--filename=-", given=crds)
                 self._kubectl(cluster, "wait", "--for=condition=Established", "--filename=-", given=crds)
@@ -339,17 +337,6 @@ class _Attempt:
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(given)}) if given else None
         environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         return run_kubectl(cluster.kubectl, environ, *arguments, given=document)
-
-
-def _volumes() -> list[Mapping[str, Any]]:
-    """Return volumes for claims without a storage class, since pods with a pending claim do not start."""
-    spec = {
-        "capacity": {"storage": "1Ti"},
-        "accessModes": ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany"],
-        "hostPath": {"path": "/nonexistent"},
-    }
-    kind = {"apiVersion": "v1", "kind": "PersistentVolume"}
-    return [{**kind, "metadata": {"name": f"trial-{number}"}, "spec": spec} for number in range(_VOLUMES)]
 
 
 def _crds(project: Project) -> list[Mapping[str, Any]]:

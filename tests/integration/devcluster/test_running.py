@@ -33,6 +33,24 @@ def test_jobs_complete(kubectl: Kubectl) -> None:
     kubectl("wait", "job/once", "--for=condition=Complete", f"--timeout={patience():.0f}s")
 
 
+def test_a_stateful_set_with_claims_becomes_ready_and_its_volumes_are_free_again(kubectl: Kubectl) -> None:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    pods = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "db", "image": "postgres"}]}}
+    spec = {
+        "replicas": 2,
+        "serviceName": "db",
+        "selector": {"matchLabels": {"app": "db"}},
+        "template": pods,
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+    }
+    made = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec}
+    kubectl("apply", "-f", "-", stdin=json.dumps(made))
+    kubectl("rollout", "status", "statefulset/db", f"--timeout={patience():.0f}s")
+    volume = kubectl("get", "pvc/data-db-0", "--output=jsonpath={.spec.volumeName}")
+    kubectl("delete", "statefulset/db", "pvc/data-db-0", "pvc/data-db-1")
+    kubectl("wait", f"pv/{volume}", "--for=jsonpath={.status.phase}=Available", f"--timeout={patience():.0f}s")
+
+
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     devcluster: DevCluster, kubectl: Kubectl, namespace: str, tmp_path: Path
 ) -> None:
