@@ -20,6 +20,7 @@ from runner.features.masking import feature as masking
 from runner.features.plan import feature as plan
 from runner.features.prune import feature as prune
 from runner.features.readcache import feature as readcache
+from runner.features.ready import feature as ready
 from runner.features.references import feature as references
 from runner.features.replicas import feature as replicas
 from runner.features.rights import feature as required_rights
@@ -41,6 +42,7 @@ FEATURES: Sequence[Feature] = (
     prune.FEATURE,
     unchanged.FEATURE,
     loopguard.FEATURE,
+    ready.FEATURE,
     readcache.FEATURE,
     discoverycache.FEATURE,
     replicas.FEATURE,
@@ -95,6 +97,7 @@ def hooks(kind: Kind) -> list[Hooks]:
         hosts.hooks(kind),  # plans and checks need them too
         plan.planner(kind),
         plan.checks(kind),  # after plans: an approved run needs no check
+        ready.hooks(kind),  # after those that change which dependents there are
         prune.hooks(kind),  # records the objects of a run that no other hooks can skip any more
     )
     return [made for made in ordered if made is not None]

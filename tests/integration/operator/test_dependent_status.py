@@ -94,6 +94,15 @@ class Bed:
         took = time.monotonic() - began
         assert took < SOON
 
+    def is_ready(self, status: str, message: str) -> None:
+        """Wait until `Ready` is as its dependents are, without a run."""
+
+        def ready() -> dict[str, str]:
+            conditions = (self.things.get("one") or {}).get("status", {}).get("conditions", ())
+            return next((found for found in conditions if found["type"] == "Ready"), {})
+
+        wait_until(lambda: ready().get("status") == status and message in ready()["message"], lambda: str(ready()))
+
     def runs_by(self, change: Callable[[], None]) -> list[str]:
         """Return the reasons of the runs that follow a change, until all that it triggered have ended."""
         before = len(self.operator.runs("one"))
@@ -107,7 +116,7 @@ class Bed:
 @pytest.fixture
 def bed(project: Project, things: Things, api: Api) -> Bed:
     project.role("reports", ROLE)
-    project.watch("reports")
+    project.watch("reports", ready="dependents")
     return Bed(project.start("--engine=warm"), things, api)
 
 
@@ -115,7 +124,9 @@ def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> 
     def create() -> None:
         bed.things.create("one", {"size": 1})
         bed.things.await_success("one")
+        bed.is_ready("False", "Deployment one: 0 of 1 ready: Unschedulable: ")
         bed.start_pods(1)
+        bed.is_ready("True", "")
         bed.reports(1)
 
     def scale() -> None:
@@ -126,8 +137,10 @@ def test_the_status_of_a_role_follows_its_deployment_with_few_runs(bed: Bed) -> 
 
     def lose() -> None:
         bed.api.call("DELETE", f"{bed.pods}/{bed.names(ready=True)[0]}")
+        bed.is_ready("False", "Deployment one: 2 of 3 ready")
         bed.reports(2)
         bed.start_pods(1)
+        bed.is_ready("True", "")
         bed.reports(3)
 
     assert bed.runs_by(create) == ["created", "dependent changed"]

@@ -234,7 +234,7 @@ class _Access:
 class Bed:
     """A controller of one kind, with one worker unless more are given."""
 
-    def __init__(self, watch: Watch, *features: Hooks, workers: int = 1) -> None:
+    def __init__(self, watch: Watch, *features: Hooks, workers: int = 1, health: bool = False) -> None:
         self.server = Server(watch.gvk)
         self.engine = Engine()
         self.events = RecordedEvents()
@@ -247,7 +247,7 @@ class Bed:
             lambda obj, why: self.scope.about(obj).refused(why),
             self.scope.own,
             enabled=True,
-            health=False,
+            health=health,
         )
         refusals = Refusals(self.scope, self.status)
         owners = OwnerCheck(self.scope, server)
@@ -266,7 +266,7 @@ class Bed:
             Pause(self.scope),
             Annotations(self.scope),
         ]
-        hooks = [*common, runs, owners, *features]
+        self.hooks = hooks = [*common, runs, owners, *features]
         reconciler = Reconciler(
             self.scope,
             server,

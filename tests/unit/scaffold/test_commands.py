@@ -81,7 +81,7 @@ def test_init_can_add_the_first_kind_at_once(folder: Path, typed: Type) -> None:
     assert code == 0
     assert "created  roles/memcached/tasks/main.yml\n" in out
     assert parsed(folder / "watches.yaml") == [
-        {"group": "cache.example.com", "version": "v1", "kind": "Memcached", "role": "memcached"}
+        {"group": "cache.example.com", "version": "v1", "kind": "Memcached", "role": "memcached", "ready": "dependents"}
     ]
 
 
@@ -96,7 +96,7 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
     people = [name for name in parsed(folder / "config/rbac/kustomization.yaml")["resources"] if "memcached" in name]
     assert people == [f"memcached_{who}_role.yaml" for who in ("admin", "editor", "viewer")]
     rules = parsed(folder / "config/rbac/role.yaml")["rules"]
-    assert [rule["resources"] for rule in rules[1:]] == [
+    assert [rule["resources"] for rule in rules[2:]] == [
         ["memcacheds"],
         ["memcacheds/status"],
         ["memcacheds/finalizers"],
@@ -107,6 +107,7 @@ def test_a_kind_is_entered_everywhere(folder: Path, begun: Type) -> None:
             "version": "v1alpha1",
             "kind": "Memcached",
             "role": "memcached",
+            "ready": "dependents",
             "finalizer": {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"},
         }
     ]
@@ -160,7 +161,7 @@ def test_edits_by_hand_are_kept(folder: Path, memcached: Type) -> None:
         after = iter(path.read_text().splitlines())
         assert all(line in after for line in lines), path
     assert [entry["kind"] for entry in parsed(watches)] == ["Memcached", "Backup"]
-    assert [rule["resources"] for rule in parsed(role)["rules"]][4:6] == [["pods"], ["backups"]]
+    assert [rule["resources"] for rule in parsed(role)["rules"]][5:7] == [["pods"], ["backups"]]
 
 
 @pytest.mark.lengthy

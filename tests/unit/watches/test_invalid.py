@@ -31,6 +31,7 @@ INVALID: dict[str, list[tuple[str, str]]] = {
         ('{a: "\\ud800"}', "unpaired surrogate escape"),
     ],
     "engine": [("fast", "invalid engine 'fast': use auto, warm or exec")],
+    "ready": [("always", "invalid value 'always': use run or dependents")],
     "prune": [("always", "invalid value 'always': use off, report or delete")],
     "prune.then": [("remove", "invalid value 'remove': use off, report or delete")],
     "prune.kinds": [("[ConfigMap]", "invalid kind 'ConfigMap': use CustomResourceDefinition, Namespace, ")],

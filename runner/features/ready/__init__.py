@@ -1,0 +1,1 @@
+"""`ready: dependents`: the condition `Ready` of an object follows the objects that its role created."""
