@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from runner.base.config.paths import AS_DEPLOYED
 from runner.sdk import devcluster
 from runner.sdk.devcluster import chosen, images
 from runner.sdk.devcluster.cluster import find_kubectl, get_programs, outside
@@ -90,7 +91,8 @@ def main() -> int:
 
 
 def _demo(screen: Screen, arguments: argparse.Namespace) -> None:
-    screen.step("Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kwok")
+    node = {Nodes.FAKE: "kwok", Nodes.REAL: "kubelet"}.get(Nodes(_nodes()), "kwok, kubelet")
+    screen.step(f"Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, {node}")
     with _cluster(screen, arguments) as cluster:
         kubectl = kubectl_of(cluster)
         screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
@@ -216,8 +218,9 @@ def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
         "--log-format=console",
     ]
     process = subprocess.Popen(
-        [*command, *quiet], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
-    )
+        [*command, *quiet], cwd=ROOT, env={**os.environ, **AS_DEPLOYED},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
+    )  # fmt: skip
     if process.stdout is None:  # only for the type checker: PIPE is set
         raise DemoError("the operator has no output")
     reader = threading.Thread(target=screen.follow, args=(process.stdout, "operator"), daemon=True)

@@ -69,6 +69,7 @@ async def test_a_server_that_dies_is_replaced_before_it_is_needed_and_the_next_o
     warm: Runs,
 ) -> None:
     first = server(warm)
+    assert os.getpgid(first) != os.getpgid(0), "Ctrl-C in a terminal goes only to the operator"
     os.kill(first, signal.SIGKILL)
     await until(lambda: warm.engine.pool.servers() not in ([], [first]))
     second = server(warm)

@@ -184,6 +184,8 @@ def test_after_sigterm_a_run_ends_within_the_grace_period_or_is_ended_and_runs_a
     things.create("one", {})
     operator.await_line("Run started", name="one")
     assert operator.stop() == 0
+    (waiting,) = operator.lines("Waiting for runs to end; a second signal cancels them")
+    assert (waiting["detail"], waiting["grace_seconds"]) == (f"Thing {things.namespace}/one", 1.0)
     assert things.conditions("one")["Running"]["status"] == "False"
     (project.folder / "notes").touch()
     operator = project.start(environment=_environment(project))

@@ -77,6 +77,17 @@ def test_dev_ignores_the_kubeconfig_of_the_environment(
     assert not (project / "writes").exists()
 
 
+def test_a_wrong_role_is_reported_before_a_control_plane_starts(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(named, "foreground", lambda *_: pytest.fail("the control plane starts"))
+    (project / "watches.yaml").write_text("- {group: example.com, version: v1, kind: Shop, role: shp}\n")
+    assert main.main(["dev", "--node=fake"]) == main.BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: watches.yaml:1: example.com/v1, Kind=Shop: role: 'shp' not found")
+    assert not printed.out
+
+
 def test_dev_asks_before_it_changes_a_selected_cluster(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -142,7 +142,7 @@ class Server:
                 stderr=asyncio.subprocess.PIPE,
                 env={**environment, **placeholders, procfs.PADDING: procfs.padding()},
                 pass_fds=(number,),
-                start_new_session=True,  # Ctrl-C in a terminal goes only to the operator, whose runs have time to end
+                process_group=0,  # Ctrl-C in a terminal goes only to the operator, whose runs have time to end
             )
             undo.pop_all()
         return cls(process, own_end, scratch)
