@@ -61,6 +61,8 @@ class OperatorProcess:
         self._screen = screen
         self._notify = notify
         self._is_ending = False
+        self._has_ended = False
+        """Whether all output of the process was read."""
         self._process: subprocess.Popen[str] | None = None
         self._next: subprocess.Popen[str] | None = None
         self._reading: threading.Thread | None = None
@@ -79,6 +81,7 @@ class OperatorProcess:
         """Start a process. `page`: URL of the status page of the former one, whose port it uses again."""
         self.prepare()
         self._process, self._next, self._is_ending = self._next, None, False
+        self._has_ended = False
         port = [f"--ui-bind-address={urlsplit(page).netloc}"] if page else []
         if self._process is not None and self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the process has ended, and its output contains the reason
@@ -120,7 +123,7 @@ class OperatorProcess:
 
     def failure(self) -> str:
         """Return why the process has ended by itself; empty if it has not."""
-        if self._process is None or self._reading is None or self._reading.is_alive() or self._is_ending:
+        if self._process is None or self._is_ending or not self._has_ended:
             return ""
         return f"the operator exited with code {self._process.wait()}: {self._screen.last or 'no error message'}"
 
@@ -131,8 +134,10 @@ class OperatorProcess:
         self._screen.take(line)
 
     def _read(self, lines: IO[str]) -> None:
-        for line in lines:
-            self.take(line)
+        with lines:
+            for line in lines:
+                self.take(line)
+        self._has_ended = True  # before the notification: the thread that gets it can be faster than this one's end
         self._notify()
 
 
