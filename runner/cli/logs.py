@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -76,7 +77,7 @@ def _logs(arguments: argparse.Namespace) -> int:
         missing = "no run before the last one" if runs else "no run"
         raise NotKeptError(f"{kept.folder} contains {missing} of {kept.gvk.kind} {kept.key}")
     ident = runs[-position]
-    state = "is active" if kept.is_live(ident) else f"ended: {kept.status(ident)}"
+    state = "is active" if kept.is_live(ident) else f"ended: {kept.status(ident)}{_end_of(kept)}"
     sys.stderr.write(f"run {ident} of {kept.gvk.kind} {kept.key} {state}\n")
     if job := kept.job_of_pod(ident):
         sys.stderr.write(f"log of its pod: {pod_log_command(job)}\n")
@@ -87,6 +88,16 @@ def _logs(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # `| head` has closed the pipe
     return 0
+
+
+def _end_of(kept: Kept) -> str:
+    """Return when the object was deleted. One that leaves the selector of its watch counts too."""
+    from runner.core.engine.retention import deleted_at  # noqa: PLC0415 - as below
+
+    if not kept.is_deleted:
+        return ""
+    when = datetime.fromtimestamp(deleted_at(kept.folder), UTC)
+    return f"; the object was deleted at {when:%Y-%m-%dT%H:%M:%SZ}, or is not selected any more since then"
 
 
 def _find(root: Path, object_name: str, namespace: str | None) -> Kept:

@@ -65,6 +65,20 @@ def _mend_latest(artifacts: Path) -> None:
         latest.unlink()
 
 
+def last_ended(run_dir: Path) -> str:
+    """Return the name of the newest run if it has ended, so that its files are masked; otherwise an empty string."""
+    ident = latest(run_dir / "artifacts")
+    return ident if ident and (run_dir / "artifacts" / ident / "status").is_file() else ""
+
+
+def move(run_dir: Path, ident: str, target: Path) -> None:
+    """Move a run to another run folder, which does not exist. Raises OSError."""
+    for folder in (*reversed(target.parents), target, target / "artifacts", target / "env"):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    (target / "env" / "envvars").touch(mode=0o600)  # by which folders of runs are found
+    (run_dir / "artifacts" / ident).rename(target / "artifacts" / ident)
+
+
 def remove(run_dir: Path) -> None:
     """Remove the run folder of a deleted object. Also remove its namespace's folder if that is empty."""
     with contextlib.suppress(FileNotFoundError):

@@ -257,7 +257,7 @@ class Engine(Protocol):
         ...
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove the files of a deleted object, and what remains of its runs."""
+        """Remove the files of a deleted object, and what remains of its runs. Its last run is kept for some minutes."""
         ...
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:

@@ -5,6 +5,8 @@ of folders loses some, where a group is the objects of one kind in one namespace
 all runs except their newest one, and after that everything. So a user who keeps many runs displaces only those of users
 who keep as many.
 
+The last run of a deleted object is kept below `DELETED` for some minutes. These folders count too, and go first.
+
 Promises: a folder in use is never changed. A removal removes the whole folder, and delays only the next run of the same
 object. Folders of an earlier operator count after `survey` measured them. Blocking I/O, from any thread. The memory use
 is an entry per object.
@@ -13,7 +15,9 @@ is an entry per object.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +29,10 @@ _BLOCK = 512
 """Unit of st_blocks in bytes, regardless of the file system's block size (stat(2))."""
 _MARK = Path("env", "envvars")
 """File that every run folder contains."""
+DELETED = ".deleted"
+"""Folder of the root with the last run of deleted objects, at the paths of their run folders."""
+_DELETED_FOR, _MOST_DELETED = 900.0, 100
+"""Seconds for which a deleted object's run is kept, and the number of these objects."""
 
 
 class KeptRuns:
@@ -48,6 +56,8 @@ class KeptRuns:
         """The same for folders that keep only their newest run."""
         self._held: Counter[str] = Counter()
         """Total bytes of each group."""
+        self._deleted: dict[Path, float] = {}
+        """Folders below `DELETED`, with the time of the deletion."""
         self._is_closed = False
         self._logged = log.Once()
 
@@ -85,22 +95,69 @@ class KeptRuns:
             self.remove(run_dir)
         self._make_room()
 
-    def remove(self, run_dir: Path) -> None:
-        """Remove the folder of a deleted object, unless a run uses it. Raises OSError."""
+    def retire(self, run_dir: Path) -> None:
+        """Remove the folder of a deleted object, unless a run uses it. Its last run is kept. Raises OSError."""
+        self.remove(run_dir, self._root / DELETED / run_dir.relative_to(self._root))
+        self.expire()
+
+    def expire(self) -> None:
+        """Remove the runs of deleted objects that were kept for long enough, or that are too many."""
+        while (run_dir := self._expired()) is not None:
+            try:
+                self.remove(run_dir)
+            except OSError as error:
+                self._give_up(run_dir, error)
+
+    def _expired(self) -> Path | None:
+        """Return a folder below `DELETED` to remove. If there are too many, the largest namespace loses its oldest."""
+        with self._lock:
+            groups = Counter(map(_group, self._deleted))
+            group = groups.most_common(1)[0][0] if len(self._deleted) > _MOST_DELETED else ""
+            candidates = [run_dir for run_dir in self._deleted if not group or _group(run_dir) == group]
+            run_dir = min(candidates, key=self._deleted.__getitem__, default=None)
+            if run_dir is None or not (group or time.time() - self._deleted[run_dir] > _DELETED_FOR):
+                return None
+            del self._deleted[run_dir]
+            return run_dir
+
+    def remove(self, run_dir: Path, kept: Path | None = None) -> None:
+        """Remove a folder, unless a run uses it. With `kept`, its last run is moved there. Raises OSError."""
         with self._lock:
             self._lock.wait_for(lambda: run_dir not in self._claimed)
             if self._busy[run_dir]:
                 return
             self._claimed.add(run_dir)
         try:
+            if kept is not None:
+                self._keep_last(run_dir, kept)
             artifacts.remove(run_dir)
             with self._lock:
                 self._forget(run_dir)
         finally:
             self._release(run_dir)
 
+    def _keep_last(self, run_dir: Path, kept: Path) -> None:
+        """Move the last run of a deleted object. If this fails, as on a full disk, it is removed with the rest."""
+        if not (ident := artifacts.last_ended(run_dir)):
+            return
+        try:
+            self.remove(kept)
+            artifacts.move(run_dir, ident, kept)
+        except OSError as error:
+            self._log.info("Cannot keep the last run of a deleted object", folder=str(run_dir), error=str(error))
+            shutil.rmtree(kept, ignore_errors=True)
+            return
+        held = used(kept) if self._limit else 0
+        with self._lock:
+            self._add(self._trimmed, kept, held, newest=True)
+            self._deleted[kept] = time.time()
+
     def survey(self) -> None:
         """Measure the folders that an earlier operator left, so that they count too."""
+        of_deleted = {run_dir: deleted_at(run_dir) for run_dir in run_folders(self._root / DELETED)}
+        with self._lock:
+            self._deleted = of_deleted | self._deleted
+        self.expire()
         if not self._limit:
             return
         # The latest first, because each is inserted before the folders measured so far.
@@ -151,7 +208,8 @@ class KeptRuns:
 
     def _next(self) -> tuple[Path, bool] | None:
         """Return the folder to make smaller, and whether it has older runs; None if all folders are in use."""
-        for group, _ in self._held.most_common():
+        deleted = str(self._root / DELETED)
+        for group in sorted(self._held, key=lambda group: (not group.startswith(deleted), -self._held[group])):
             for folders in (self._complete, self._trimmed):
                 for run_dir in map(Path, folders.get(group, ())):
                     if not self._busy[run_dir] and run_dir not in self._claimed:
@@ -246,6 +304,14 @@ def used(folder: Path) -> int:
         except OSError:
             continue  # removed meanwhile, or not readable: created by a role as another user, for example
     return size
+
+
+def deleted_at(run_dir: Path) -> float:
+    """Return when the object of a folder below `DELETED` was deleted, in seconds since the epoch."""
+    try:
+        return (run_dir / _MARK).stat().st_mtime
+    except OSError:  # removed meanwhile
+        return 0.0
 
 
 def _modified(run_dir: Path) -> int:

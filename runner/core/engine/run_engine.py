@@ -87,8 +87,8 @@ class RunEngine:
         """Do nothing: no process outlives its operator."""
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove the run folder of a deleted object."""
-        await shortages.outlast(self._root.kept.remove, run_dir)
+        """Remove the run folder of a deleted object, except its last run."""
+        await shortages.outlast(self._root.kept.retire, run_dir)
 
     async def _begin(self, job: Job) -> ProcessExecution:
         identity = processes.run_id(self._root.path, job.ident)

@@ -1,7 +1,7 @@
 """Search for the output of an object's runs, in the run folders of an operator on this machine. Read-only.
 
 Layout: `<group>/<version>/<Kind>/<namespace>/<name>/artifacts/<run>/stdout`, without the empty parts. Names of runs
-sort by time.
+sort by time. The last run of a deleted object is below `retention.DELETED`, for some minutes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Kept:
     folder: Path
     gvk: GVK
     key: ObjectKey
+    is_deleted: bool = False
 
     def runs(self) -> list[str]:
         """Return the names of the runs that are kept, oldest first."""
@@ -110,7 +111,7 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
     kind, slash, name = object_name.partition("/")
     if not slash or not kind or not name or "/" in name:
         raise ConfigError(f"{object_name!r} names no object: write KIND/NAME, such as Memcached/sample")
-    known = list(_known(root))
+    known = [*_known(root), *_known(root / retention.DELETED, is_deleted=True)]
     if not known:
         raise NotKeptError(
             f"no run is kept below {root}: call this where the operator runs (in its pod, with `kubectl exec`), and "
@@ -122,12 +123,13 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
         kinds = [named(gvk) for gvk in gvks]
         raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}", gvks)
     matching = [folder for folder in of_kind if folder.key.name == name and namespace in {None, folder.key.namespace}]
+    matching = [folder for folder in matching if not folder.is_deleted] or matching
     if not matching:
         where = f" in namespace {namespace}" if namespace else ""
         objects = sorted(str(folder.key) for folder in of_kind)
         raise NotKeptError(
-            f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The folder of a deleted "
-            "object is deleted with it: the log of the operator contains the output of its finalizer"
+            f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The last run of a "
+            "deleted object is kept for some minutes; afterwards, use the log of the operator"
         )
     if len(matching) > 1:
         which = ", ".join(sorted(f"{named(folder.gvk)} {folder.key}" for folder in matching))
@@ -135,13 +137,15 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
     return matching[0]
 
 
-def _known(root: Path) -> Iterable[Kept]:
+def _known(root: Path, *, is_deleted: bool = False) -> Iterable[Kept]:
     for folder in retention.run_folders(root):
         parts = folder.relative_to(root).parts
+        if parts and parts[0].startswith("."):  # of no existing object
+            continue
         core = len(parts) > _AFTER_KIND and _VERSION.fullmatch(parts[0]) is not None
         group, version, kind, *rest = ("", *parts) if core else (*parts, "", "", "")[: max(len(parts), 3)]
         if rest and len(rest) <= _AFTER_KIND:
-            yield Kept(folder, GVK(group, version, kind), ObjectKey("".join(rest[:-1]), rest[-1]))
+            yield Kept(folder, GVK(group, version, kind), ObjectKey("".join(rest[:-1]), rest[-1]), is_deleted)
 
 
 def kind_names(gvk: GVK) -> set[str]:

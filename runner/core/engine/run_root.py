@@ -22,6 +22,8 @@ _LEFTOVER_GRACE = 2.0
 _LEFTOVER_KILL = 10.0
 _REAP_FOR, _REAP_EVERY = 20.0, 0.5
 """Seconds."""
+_EXPIRE_EVERY = 60.0
+"""Seconds between searches for runs of deleted objects that are kept no longer."""
 _log = log.get(__name__)
 
 
@@ -44,10 +46,10 @@ class RunRoot:
     async def reap_leftovers(self) -> int:
         """End the processes that a dead operator's runs on the same root left. Return their number.
 
-        The files of its runs are measured afterwards, in the background.
+        The files of its runs are measured afterwards, in the background, where those of deleted objects expire too.
         """
         ended = await asyncio.to_thread(_end_leftovers, self.path)
-        self._surveying = asyncio.create_task(self._survey())
+        self._surveying = asyncio.create_task(self._follow())
         return ended
 
     def reap_orphans(self) -> None:
@@ -64,11 +66,15 @@ class RunRoot:
         self.kept.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _survey(self) -> None:
-        try:
-            await asyncio.to_thread(self.kept.survey)
-        except OSError as error:
-            _log.warning("Cannot measure all run folders of earlier runs", error=str(error))
+    async def _follow(self) -> None:
+        work = self.kept.survey
+        while True:
+            try:
+                await asyncio.to_thread(work)
+            except OSError as error:
+                _log.warning("Cannot measure all run folders of earlier runs", error=str(error))
+            work = self.kept.expire
+            await asyncio.sleep(_EXPIRE_EVERY)
 
 
 async def reap_orphans(known: Collection[int]) -> None:

@@ -257,14 +257,14 @@ class PodEngine:
                 return
 
     async def forget(self, run_dir: Path) -> None:
-        """Remove the run folder of a deleted object, and what remains of its runs."""
+        """Remove the run folder of a deleted object except its last run, and what remains of its runs elsewhere."""
         for run in [run for run in self._unsettled.values() if run.job.run_dir == run_dir]:
             await self.recorded(run.job)
         for uid, waiting in list(self._waiting.items()):
             if waiting.run.job.run_dir == run_dir:
                 del self._waiting[uid]
                 await self._delete(waiting.run, waiting.run.place)
-        await asyncio.to_thread(self._root.kept.remove, run_dir)
+        await asyncio.to_thread(self._root.kept.retire, run_dir)
 
     async def sweep(self, gvk: GVK, is_gone: Callable[[ObjectKey, str], bool], *, finalizes: bool) -> None:
         """End the unrecorded runs of objects that are gone. From now on, their ended warm pods are deleted too."""

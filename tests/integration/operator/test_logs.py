@@ -100,6 +100,15 @@ def test_output_of_runs_is_found_with_the_logs_command(
     with logs("thing/nobody") as refused:
         assert "no run of thing 'nobody' is kept" in refused.communicate()[1]
     assert refused.returncode == 1
+    things.delete("two")
+    things.await_gone("two")
+    wait_until(
+        lambda: not list((project.folder / "runs").glob(f"*/v1/Thing/{things.namespace}/two")), "its folder to go"
+    )
+    with logs("thing/two") as deleted:
+        output, about = deleted.communicate()
+    assert "milk of two" in output
+    assert "successful; the object was deleted at 2" in about
 
     gate = tmp_path / "gate"
     things.create("three", {"size": 3, "gate": str(gate)})

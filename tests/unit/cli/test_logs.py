@@ -20,6 +20,7 @@ from runner.cli import main
 from runner.core.engine import output, processes, run_folders
 from runner.core.engine.artifacts import point_latest
 from runner.core.engine.job import Job
+from runner.core.engine.retention import KeptRuns
 from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("test.example.com", "v1", "Thing")
@@ -193,7 +194,7 @@ def test_an_error_for_an_unknown_object_lists_the_stored_ones(folders: Folders, 
         (["thin/one"], "no run of a kind 'thin' is kept"),
         (["thin/one"], "there are ConfigMap, Thing.test.example.com"),
         (["thing/ones"], "no run of thing 'ones' is kept"),
-        (["thing/ones"], "the log of the operator contains the output of its finalizer"),
+        (["thing/ones"], "deleted object is kept for some minutes; afterwards, use the log of the operator"),
         (["thing/ones"], "there are shop/one"),
         (["thing/one", "-n", "mall"], "in namespace mall"),
     ):
@@ -273,6 +274,22 @@ def test_a_run_whose_operator_is_dead_is_not_followed(folders: Folders, logs: Lo
     (folder / "env/envvars").write_text(json.dumps({processes.MARKER: "digest:1:0:2026-0"}))
     (folder / "artifacts/2026-0/status").unlink()
     assert logs("thing/one", "-f") == (0, "cut short", "run 2026-0 of Thing shop/one ended: unknown\n")
+
+
+def test_the_last_run_of_a_deleted_object_is_shown_until_another_one_has_the_name(folders: Folders, logs: Logs) -> None:
+    for gvk in (THING, CONFIG_MAP):
+        KeptRuns(folders.root, 0).retire(folders.add(gvk, "one", "first", "adieu"))
+    code, out, err = logs("thing/one", "-n", "shop")
+    assert (code, out) == (0, "adieu")
+    assert re.fullmatch(
+        r"run 2026-1 of Thing shop/one ended: successful; the object was deleted at [-0-9]+T[:0-9]+Z, or is not "
+        r"selected any more since then\n",
+        err,
+    )
+    assert "contains no run before the last one" in logs("thing/one", "--previous")[2]
+    assert logs("configmap/one")[1] == "adieu"
+    folders.add(THING, "one", "again")
+    assert logs("thing/one") == (0, "again", "run 2026-0 of Thing shop/one ended: successful\n")
 
 
 def test_a_closed_standard_output_is_not_an_error(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:

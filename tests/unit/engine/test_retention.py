@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,9 +13,10 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine import artifacts, retention
+from runner.core.engine import artifacts, retention, run_root
 from runner.core.engine.retention import KeptRuns
-from tests.kit.wait import patience
+from runner.core.engine.run_root import RunRoot
+from tests.kit.wait import patience, until
 
 BIG = 1 << 20
 KEEP = 20
@@ -33,6 +36,7 @@ def make(tmp_path: Path) -> Make:
             run = run_dir / "artifacts" / f"run-{number}"
             run.mkdir(parents=True)
             (run / "stdout").write_bytes(b"x" * BIG)
+            (run / "status").write_text("successful")
             os.utime(run, (when + number, when + number))
         artifacts.point_latest(run_dir / "artifacts", f"run-{runs - 1}")
         os.utime(run_dir / "artifacts", (when, when))
@@ -222,3 +226,133 @@ def test_a_long_removal_delays_only_the_next_run_of_the_same_object(
         assert not one.exists()
         ending.result(30)
     assert not two.exists()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that moves the wall clock on by some seconds."""
+    moved = [0.0]
+    monkeypatch.setattr(retention, "time", SimpleNamespace(time=lambda: time.time() + sum(moved)))
+    return moved.append
+
+
+def deleted(root: Path, namespace: str = "ns") -> set[str]:
+    """Return the names of deleted objects whose run is kept."""
+    return {path.name for path in (root / retention.DELETED / "g/v1/Kind" / namespace).glob("*")}
+
+
+@pytest.mark.parametrize("limit", [0, 10 * BIG])
+def test_of_a_deleted_object_only_the_output_of_the_last_run_is_kept_for_some_minutes(
+    make: Make, root: Path, clock: Callable[[float], None], limit: int
+) -> None:
+    runs, folder = KeptRuns(root, limit), make("one", 3)
+    (folder / "env/kubeconfig").write_text("a token")
+    (folder / "env/envvars").write_text("a variable")
+    (folder / "facts").mkdir()
+    (folder / "facts/host").write_text("a fact")
+    ran(runs, folder)
+    runs.retire(folder)
+    kept = root / retention.DELETED / "g/v1/Kind/ns/one"
+    files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
+    assert files == {"artifacts/run-2/stdout", "artifacts/run-2/status", "env/envvars"}
+    assert (kept / "env/envvars").read_text() == ""
+    assert not folder.parent.exists()
+    assert runs.size == (size_of(kept) if limit else 0)
+    assert {path.stat().st_mode & 0o777 for path in (kept, kept / "env", kept / "artifacts")} == {0o700}
+    clock(retention._DELETED_FOR - 60)
+    runs.expire()
+    assert kept.exists()
+    clock(120)
+    runs.expire()
+    assert (kept.exists(), runs.size) == (False, 0)
+
+
+def _broken(folder: Path) -> None:
+    (folder / "artifacts/run-0/status").unlink()
+
+
+def _no_run(folder: Path) -> None:
+    shutil.rmtree(folder / "artifacts")
+
+
+def _blocked(folder: Path) -> None:
+    (folder.parents[4] / retention.DELETED).write_text("")  # a folder cannot be made, as on a full disk
+
+
+@pytest.mark.parametrize("spoil", [_broken, _no_run, _blocked])
+def test_of_a_run_that_did_not_end_or_cannot_be_moved_nothing_is_kept(
+    make: Make, root: Path, spoil: Callable[[Path], None]
+) -> None:
+    runs, folder = KeptRuns(root, 0), make("one")
+    spoil(folder)
+    runs.retire(folder)
+    assert list(retention.run_folders(root)) == []
+    assert not folder.exists()
+
+
+def test_the_next_object_of_the_name_replaces_the_run_only_with_its_own(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, 0)
+    runs.retire(make("one"))
+    unfinished = make("one", 2)
+    (unfinished / "artifacts/run-1/status").unlink()
+    runs.retire(unfinished)
+    kept = root / retention.DELETED / "g/v1/Kind/ns/one"
+    assert runs_in(kept) == ["run-0"]
+    runs.retire(make("one", 3))
+    assert runs_in(kept) == ["run-2"]
+
+
+def test_a_namespace_that_deletes_many_objects_loses_their_runs_and_no_other_namespace_does(
+    make: Make, root: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_MOST_DELETED", 3)
+    runs = KeptRuns(root, 0)
+    runs.retire(make("first", namespace="neighbour"))
+    for number in range(5):
+        clock(1)
+        runs.retire(make(f"greedy-{number}"))
+    assert deleted(root, "neighbour") == {"first"}
+    assert deleted(root) == {"greedy-3", "greedy-4"}
+
+
+def test_runs_of_deleted_objects_go_before_those_of_others(make: Make, root: Path) -> None:
+    runs = KeptRuns(root, int(4.5 * BIG))
+    runs.retire(make("gone"))
+    folders = [make(name, 2) for name in ("one", "two")]
+    ran(runs, *folders)
+    assert deleted(root) == set()
+    assert [len(runs_in(folder)) for folder in folders] == [2, 2]
+    assert runs.size == size_of(*folders)
+
+
+@pytest.mark.parametrize("limit", [0, 10 * BIG])
+def test_a_restart_neither_prolongs_nor_forgets_what_is_kept(
+    make: Make, root: Path, clock: Callable[[float], None], limit: int
+) -> None:
+    before = KeptRuns(root, limit)
+    before.retire(make("old"))
+    clock(600)
+    before.retire(make("new"))
+    mark = root / retention.DELETED / "g/v1/Kind/ns/new/env/envvars"
+    os.utime(mark, (time.time() + 600, time.time() + 600))
+    clock(400)
+    runs = KeptRuns(root, limit)
+    runs.survey()
+    assert deleted(root) == {"new"}
+    assert runs.size == (size_of(root / retention.DELETED / "g/v1/Kind/ns/new") if limit else 0)
+    clock(600)
+    runs.expire()
+    assert (deleted(root), runs.size) == (set(), 0)
+
+
+async def test_an_operator_without_further_runs_removes_the_run_of_a_deleted_object_too(
+    make: Make, root: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_root, "_EXPIRE_EVERY", 0.01)
+    operator, folder = RunRoot(root), make("one")
+    await operator.reap_leftovers()
+    operator.kept.retire(folder)
+    assert deleted(root) == {"one"}
+    clock(retention._DELETED_FOR + 1)
+    await until(lambda: not deleted(root), "the run of the deleted object to go")
+    await operator.close()
