@@ -176,6 +176,8 @@ class RunLog:
     form: Form = "blocks"
     logged: log.Once = field(default_factory=log.Once, compare=False)
     """Missing rights of runs that succeeded."""
+    waits: log.Once = field(default_factory=log.Once, compare=False)
+    """Objects whose last run ended because it waits for its place. The next one is logged when it really begins."""
 
     def start(self, job: Job, request: ReconcileRequest) -> LoggedRun:
         """Log the start of a run."""
@@ -193,19 +195,23 @@ class LoggedRun:
         self._reason = request.reason.value
         self._identity = {"job": job.ident, "gvk": str(job.gvk), **job.key._asdict()}
         self._log = log.get(__name__, **self._identity)
-        content = content_name(job.content)
-        self._log.info(
+        self._log_start = partial(
+            self._log.info,
             "Run started",
             verbosity=job.verbosity,
             reason=self._reason,
             details=list(request.details) or None,
-            content=content,
+            content=content_name(job.content),
             waited=round(request.waited, 6),
             failures=request.failures,
         )
+        self._is_held = settings.waits.reset((job.gvk, job.key))
+        if not self._is_held:
+            self._log_start()
 
     def event(self, event: Event) -> None:
         """Record one event of ansible-runner."""
+        self._release()
         if self._settings.whole_output and event.get("stdout"):
             self._output.append(event["stdout"])
         for text in self._shown(event):
@@ -213,6 +219,11 @@ class LoggedRun:
 
     def end(self, result: RunResult, api: RunStats) -> None:
         """Log the end of the run."""
+        if result.waits:
+            self._settings.waits.is_new((self._job.gvk, self._job.key))
+            if self._is_held:
+                return
+        self._release()
         self._log_missing_rights(api, result)
         for failure in result.failures:
             place = {"task": failure.task, "host": failure.host or None, "path": failure.path or None}
@@ -236,6 +247,12 @@ class LoggedRun:
             **({"pod": result.pod} if result.pod else {}),
             error=self._error(result, api),
         )
+
+    def _release(self) -> None:
+        """Log the start of a run that was logged as waiting before."""
+        if self._is_held:
+            self._is_held = False
+            self._log_start()
 
     @staticmethod
     def _error(result: RunResult, api: RunStats) -> str | None:

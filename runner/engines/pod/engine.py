@@ -17,6 +17,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,7 @@ class PodEngine:
         waiting = self._waiting.get(owner.uid)
         moves = waiting is not None and self._moves(waiting.run, waiting.since)
         if waiting is not None and not moves and _is_for(waiting, generation, purpose) and self._has_no_node(waiting):
+            await self._renew(waiting)
             raise PodWaitsError(waiting.why)
         if owner.uid in self._deletions:
             raise PodWaitsError("the objects of the last run are not deleted yet")  # the next one can have its name
@@ -133,6 +135,16 @@ class PodEngine:
         lasted = asyncio.get_running_loop().time() - waiting.since
         no_node = states.without_node(state, self._shared.patience, waiting.why)
         return no_node is not None and not is_over and lasted < self._shared.patience.start
+
+    async def _renew(self, waiting: Waiting) -> None:
+        """Create the Job of a refused pod again. Kubernetes itself tries again after up to a minute only."""
+        run, place, now = waiting.run, waiting.run.place, asyncio.get_running_loop().time()
+        is_absent = self._pods.state(place) is None and self._pods.is_known(place.namespace)
+        is_refused = run.fault is not None and run.fault.is_refused
+        if is_absent and is_refused and now - waiting.renewed >= self._shared.patience.renewal:
+            await self.records.remove_job(place)
+            await self.records.create_job(run.job, run.name, run.namespace)
+            self._waiting[run.job.uid] = replace(waiting, renewed=now)
 
     def _moves(self, run: PodExecution, since: float) -> bool:
         """Return True for a finalizer whose pod was refused for long enough. It runs in the operator's namespace.
@@ -199,7 +211,7 @@ class PodEngine:
         if self._moves(run, since):
             self._elsewhere.add(job.uid)
             return
-        self._waiting[job.uid] = Waiting(run, since, run.state is not None, run.fault.waits)
+        self._waiting[job.uid] = Waiting(run, since, run.state is not None, run.fault.waits, renewed=now)
         self._let_go(job.uid)
 
     async def recorded(self, job: Job) -> None:

@@ -56,6 +56,8 @@ class Waiting:
     since: float
     had_pod: bool
     why: str
+    renewed: float
+    """When its Job was created, on the clock of the event loop."""
 
 
 @dataclass(slots=True)

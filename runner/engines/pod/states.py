@@ -47,6 +47,8 @@ class Patience:
     """For the last lines of a pod that was deleted."""
     node: float = 3.0
     """For the node of a pod, with a worker of the operator. Afterwards, the run waits without one."""
+    renewal: float = 15.0
+    """For a pod that is refused, as by a quota, until its Job is created again."""
     finalizer: float = 30.0
     """For the pod of a finalizer that is refused in the namespace of the resource. It then moves to another one."""
     pod: float = 10.0
@@ -195,7 +197,9 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mappin
         if reason in _DISRUPTIONS:
             return _DISRUPTIONS[reason]
         if reason == "TerminationByKubelet" and status.get("reason") != _EVICTED:
-            return f"the kubelet of the node {node} ended it: {status.get('message') or status.get('reason')}"
+            return f"the kubelet of the node {node} ended it: {status.get('message') or status.get('reason')}".rstrip(
+                "."
+            )
     # If a node is not ready, the control plane sets this condition of its pods without a reason, and no other one.
     ready, containers = (conditions.get(name, {}).get("status") for name in ("Ready", "ContainersReady"))
     return f"its node {node} is not ready" if (ready, containers) == ("False", "True") else ""
@@ -203,7 +207,7 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mappin
 
 def _broken(container: Mapping[str, Any]) -> str:
     waiting = (container.get("state") or {}).get("waiting") or {}
-    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", "")).rstrip(".")
     if reason in _NO_IMAGE:
         return f"its image {container.get('image', '')} cannot be pulled: {message or reason}"
     return f"its container cannot be started: {message or reason}" if reason in _NO_CONTAINER else ""
@@ -217,7 +221,7 @@ def _waits(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
 
 
 def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip()
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip().rstrip(".")
     if reason == _EVICTED:
         return f"it was evicted: {message}"
     if reason == "DeadlineExceeded":
@@ -225,7 +229,7 @@ def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[s
     ended = (container.get("state") or {}).get("terminated") or {}
     if ended.get("reason") == "OOMKilled":
         return f"the kernel killed it because it used more memory than {memory_limit(pod)}"
-    told = str(ended.get("message") or message).strip()[-500:]
+    told = str(ended.get("message") or message).strip().rstrip(".")[-500:]
     code = ended.get("exitCode")
     how = "it ended without a result" if code is None else f"its container ended with exit code {code}"
     return f"{how}; the last it said: {told}" if told else how

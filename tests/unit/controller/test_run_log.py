@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from runner.base import log
 from runner.base.config.settings import TaskFormat
 from runner.core.engine.blocks import BlockWriter
-from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
+from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure, canceled
 from runner.core.kube.forbidden import MissingRight
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
@@ -54,6 +54,26 @@ def test_missing_rights_of_successful_runs_are_logged_once(ended: Callable[..., 
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == ["warning forbidden: get secrets"]
     assert ended(Outcome.SUCCEEDED, "pods", "secrets") == []
     assert ended(Outcome.FAILED, "pods") == ["error forbidden: get pods"]
+
+
+def test_a_run_that_waits_for_its_place_is_logged_once_until_it_begins(make_job: Callable[..., Job]) -> None:
+    run_log, job = RunLog("nothing", BlockWriter(io.StringIO()), whole_output=False), make_job()
+
+    def run(result: RunResult, *events: Event) -> list[str]:
+        with capture_logs() as logs:
+            record = run_log.start(job, ReconcileRequest(job.key, reasons.RETRY, (), 0, 0, 0.0))
+            for event in events:
+                record.event(event)
+            record.end(result, RunStats())
+        return [line["event"] for line in logs]
+
+    waits, succeeds = canceled("no pod", 1.0, waits=True), RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
+    assert run(waits) == ["Run started", "Run ended"]
+    assert [run(waits), run(waits)] == [[], []]
+    assert run(succeeds, {"event": "playbook_on_start"}) == ["Run started", "Run ended"]
+    assert run(succeeds) == ["Run started", "Run ended"]
+    assert run(waits) == ["Run started", "Run ended"]
+    assert run(RunResult(Outcome.NOT_STARTED, None, (), "no pod", None, 1.0)) == ["Run started", "Run ended"]
 
 
 @pytest.fixture

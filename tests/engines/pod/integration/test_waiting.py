@@ -58,7 +58,13 @@ async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_
     assert result.message.startswith("The run waits for its pod: the pod cannot be created: exceeded quota: none")
     with pytest.raises(PodWaitsError, match="exceeded quota"):
         await engine.resume(bed.owner, 1, "apply")
+    before = [each["metadata"]["uid"] for each in await bed.objects("jobs")]
     await bed.client.request("DELETE", quota)
+    engine._shared.patience = replace(engine._shared.patience, renewal=0.0)
+    with pytest.raises(PodWaitsError, match="exceeded quota"):
+        await engine.resume(bed.owner, 1, "apply")
+    (renewed,) = await bed.objects("jobs")
+    assert renewed["metadata"]["uid"] not in before, "Kubernetes tries a new Job at once"
     bed.pods.states[f"run-{bed.owner.uid}-1"] = PodState("pod", "n1")
     found = await engine.resume(bed.owner, 1, "apply")
     assert found is not None

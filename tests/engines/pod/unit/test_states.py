@@ -33,7 +33,7 @@ def test_only_a_pod_that_no_node_takes_waits_and_it_has_the_schedulers_message()
 
 
 def test_an_image_that_cannot_be_pulled_is_named_with_the_reason() -> None:
-    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "not found."}}
     state = states.of(_pod("Pending", container={"state": waiting}))
     assert state.broken == "its image example.com/ee:1 cannot be pulled: not found"
     assert states.obstacle_of_pod(state, WAIT, known=True).fault.text == (
@@ -88,9 +88,9 @@ def test_an_eviction_by_the_kubelet_is_a_failure_with_its_message(message: str) 
     ended = {"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}
     pod = _pod("Failed", container=ended, reason="Evicted", message=message, conditions=_BY_KUBELET)
     state = states.of(pod)
-    assert (state.lost, state.ended) == ("", f"it was evicted: {message}")
+    assert (state.lost, state.ended) == ("", f"it was evicted: {message.rstrip('.')}")
     assert states.obstacle_of_pod(state, WAIT, known=True).fault.text == (
-        f"the pod run-1-x of the run ended: it was evicted: {message},"
+        f"the pod run-1-x of the run ended: it was evicted: {message.rstrip('.')},"
     )
 
 
@@ -104,7 +104,7 @@ def test_an_eviction_by_the_kubelet_is_a_failure_with_its_message(message: str) 
 def test_a_pod_that_the_kubelet_ended_for_the_node_is_lost(reason: str, message: str) -> None:
     ended = {"state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
     state = states.of(_pod("Failed", container=ended, reason=reason, message=message, conditions=_BY_KUBELET))
-    assert (state.lost, state.ended) == (f"the kubelet of the node n1 ended it: {message}", "")
+    assert (state.lost, state.ended) == (f"the kubelet of the node n1 ended it: {message.rstrip('.')}", "")
 
 
 def test_a_pod_that_was_deleted_is_lost_and_one_that_never_came_failed() -> None:
