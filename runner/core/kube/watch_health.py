@@ -85,7 +85,7 @@ class WatchHealth:
         self.contacted()
         if not self._is_absent:
             self._log.warning("The API server does not serve this kind; waiting for it", error=str(error))
-        self._is_absent = True
+        self._is_absent, self.is_refused = True, False
         self.state, self.last_error = WatchState.WAITING_FOR_KIND, str(error)
 
     def accepted(self, state: WatchState) -> None:

@@ -127,9 +127,11 @@ def next_step(end: StepEnd, server: ServerTraits) -> tuple[Next, Position]:
         case _ if isinstance(position, From) and not server.sends_bookmarks:
             # This server promises no sign of life, so silence means nothing.
             return Next.CONTINUE, position
+        case _ if isinstance(position, From):
+            # A silent server would have sent bookmarks, had its resource versions reached ours: an older etcd was
+            # restored. A restarted server is silent too, until the first change of the kind.
+            action = Next.RELIST
         case _:
-            # A list starts over. A silent server would have sent bookmarks, had its resource versions reached ours: an
-            # older etcd was restored.
             action = Next.RETRY
     return action, Start()
 

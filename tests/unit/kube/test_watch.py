@@ -17,7 +17,7 @@ from runner.core.kube.discovery import Discovery
 from runner.core.kube.watch import watchers
 from runner.core.kube.watch_health import WatchHealth, WatchState
 from runner.core.kube.watch_stream import WatchPolicy, WatchStream
-from runner.values.errors import ApiUnavailableError
+from runner.values.errors import ApiUnavailableError, KindNotFoundError
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.following import Follow, names_of_list
 from tests.kit.wait import patience, until
@@ -207,6 +207,13 @@ async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_
     replaced, gone = follower.changes[2:]
     assert (replaced.key.name, replaced.new.uid, gone.key.name, gone.new) == ("a", "other", "b", None)
     assert not replaced.initial
+
+
+async def test_a_kind_that_is_no_longer_served_is_not_refused_any_more() -> None:
+    health = WatchHealth(GVK("example.com", "v1", "Widget"), "", log.get(__name__), 60.0)
+    health.is_refused = True
+    health.absent(KindNotFoundError("no such kind"))
+    assert (health.state, health.is_refused) == (WatchState.WAITING_FOR_KIND, False)
 
 
 async def test_with_several_namespaces_one_watcher_lists_a_cluster_scoped_kind(api: Api, client: Client) -> None:

@@ -59,7 +59,7 @@ SILENT = replace(end(BROKEN), was_silent=True)
         *((end(error), server, (Next.RETRY, FROM)) for error in OTHERS for server in (SERVER, WITH_BOOKMARKS)),
         (end(BROKEN, FROM, Phase.DISCOVERY), SERVER, (Next.RETRY, FROM)),
         (SILENT, SERVER, (Next.CONTINUE, FROM)),
-        (SILENT, WITH_BOOKMARKS, (Next.RETRY, START)),
+        (SILENT, WITH_BOOKMARKS, (Next.RELIST, START)),
         (replace(SILENT, position=START, phase=Phase.STREAMED_LIST), SERVER, (Next.RETRY, START)),
     ],
 )
