@@ -190,6 +190,7 @@ class ProbeServer:
     async def start(self, address: Address) -> int:
         """Listen; return the port. Raises ConfigError if the address is in use."""
         listening: Future[int] = Future()
+        listening.set_running_or_notify_cancel()  # a canceled start cannot cancel it, so the thread can set its result
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(address, listening)), name="probes", daemon=True
         )
@@ -241,6 +242,7 @@ class ProbeServer:
     async def _run_checks(self) -> str | None:
         """Run the checks in the event loop; return a problem if it is blocked."""
         done: Future[None] = Future()
+        done.set_running_or_notify_cancel()  # a probe that waits no longer cannot cancel it
 
         def run() -> None:
             try:

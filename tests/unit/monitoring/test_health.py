@@ -15,7 +15,7 @@ from runner.base.monitoring import health
 from runner.base.monitoring.endpoints import Address
 from runner.base.monitoring.health import GRACE, HealthChecks, ProbeServer, ProbeTimeouts
 from runner.values.errors import ConfigError
-from tests.kit.wait import patience
+from tests.kit.wait import patience, until
 
 PATIENT, IMPATIENT = ProbeTimeouts(), ProbeTimeouts(response=0.05, stuck=0.0)
 ANYWHERE = Address("127.0.0.1", 0)
@@ -134,6 +134,35 @@ async def test_a_blocked_event_loop_fails_the_liveness_probe_while_it_is_blocked
         assert blocked[1].splitlines()[1].startswith("[-]event-loop failed: blocked for ")
         patient = await serving(stack, found, ProbeTimeouts(response=30))
         assert await asyncio.to_thread(ask, patient, "/healthz") == (200, "ok")
+
+
+async def test_a_probe_that_waits_no_longer_causes_no_error_when_the_checks_have_run() -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context.get("exception")))
+    runs = asyncio.Event()
+    found = HealthChecks(time.monotonic)
+    found.add("thing", runs.set)
+    async with AsyncExitStack() as stack:
+        port = await serving(stack, found, IMPATIENT)
+        thread = threading.Thread(target=ask, args=(port, "/healthz"))
+        thread.start()
+        thread.join()
+        await runs.wait()
+    assert errors == []
+
+
+async def test_a_server_whose_start_was_canceled_ends_without_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda caught: errors.append(caught.exc_value))
+    server = ProbeServer(HealthChecks(time.monotonic), PATIENT)
+    starting = asyncio.create_task(server.start(ANYWHERE))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await until(lambda: server._stop is not None and server._own is not None)
+    await server.close()
+    assert errors == []
 
 
 async def test_a_busy_event_loop_is_not_stuck_and_the_last_results_are_returned() -> None:
