@@ -84,6 +84,8 @@ class Server:
         self._stamps: dict[str, Stamp | None] = {}
         self._checked_at = 0.0
         self._closed = False
+        self._killed = ""
+        """Why the operator killed the server."""
         self._ahead: asyncio.Task[_Forked] | None = None
         """The fork of the next run's supervisor."""
         self.started_at = time.monotonic()
@@ -229,9 +231,8 @@ class Server:
             self._connection.close()
         await _remove(self._scratch)
         last_line = self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2]
-        return (f"killed by signal {-code}" if code < 0 else f"exit code {code}") + (
-            f": {last_line}" if last_line else ""
-        )
+        how = self._killed or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")
+        return how + (f": {last_line}" if last_line else "")
 
     async def close(self) -> None:
         """End the server. Its runs continue."""
@@ -268,6 +269,7 @@ class Server:
                         await asyncio.get_running_loop().sock_sendall(self._connection, message)
                     data = await self._receive()
             except TimeoutError as error:
+                self._killed = f"the operator killed it, because it did not answer within {within:.0f} s"
                 self._kill()
                 raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
             except ConnectionError:

@@ -65,6 +65,31 @@ def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypa
     assert list((tmp_path / "folder").iterdir()) == []
 
 
+def test_a_server_that_the_operator_killed_itself_is_reported_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = tmp_path / "start.py"
+    start.write_text(
+        "import socket, sys, time\n"
+        "from runner.engines.warm import messages\n"
+        "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
+        "    messages.receive(operator)\n"
+        "    operator.sendall(messages.pack(messages.Answer()))\n"
+        "    time.sleep(3600)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(client, "_START", start)
+
+    async def scenario() -> str:
+        server = await start_in(tmp_path)
+        dying = asyncio.create_task(server.wait_for_death())
+        with pytest.raises(ServerDiedError, match="did not answer within 0 s"):
+            await server._request(b"", (), 0.01)
+        return await dying
+
+    assert asyncio.run(scenario()) == "the operator killed it, because it did not answer within 0 s"
+
+
 def _open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
