@@ -2,7 +2,7 @@
 
 The search order for each program is: the folder in `KUBEBUILDER_ASSETS`; the cache folder of the user; an official
 release; a build with Go. A program is written to the cache atomically, so that an interrupted build can be resumed. A
-lock ensures that only one process builds at a time.
+lock ensures that only one process builds at a time. A truncated program does not count.
 
 Raises `ClusterError` with each source that was tried, and the next step.
 """
@@ -28,6 +28,10 @@ KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
 ACTIONLINT = "v1.7.12"
 ASSETS = "KUBEBUILDER_ASSETS"
 _NEW = ".new-"
+_HEAD = 4096
+"""Bytes that contain the header of a program, and its table of segments."""
+_ELF_HEADER = 64
+"""Size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +134,22 @@ def find(environ: Mapping[str, str], target: Target, kit: Toolset) -> Mapping[st
     installed = {}
     for program in kit.programs:
         for place in places:
-            if os.access(place / program.name, os.X_OK):
+            if os.access(place / program.name, os.X_OK) and _is_whole(place / program.name):
                 installed[program.name] = place / program.name
                 break
     return installed
+
+
+def _is_whole(file: Path) -> bool:
+    """Return False for a truncated or empty file, as after a full disk. Reads only the header (elf(5))."""
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD)
+    if head[:4] != b"\x7fELF":
+        return head[:1] not in {b"", b"\0"}
+    table, size, number = (int.from_bytes(head[at : at + width], "little") for at, width in ((32, 8), (54, 2), (56, 2)))
+    segments = (head[table + size * index :] for index in range(number))
+    ends = (sum(int.from_bytes(segment[at : at + 8], "little") for at in (8, 32)) for segment in segments)
+    return file.stat().st_size >= max([_ELF_HEADER, *ends])
 
 
 def provide(
@@ -162,7 +178,7 @@ def provide(
             shutil.rmtree(leftover)
         if missing:
             progress.note(
-                f"Programs missing for the {kit.what}: {', '.join(program.name for program in missing)}. "
+                f"Programs missing or incomplete for the {kit.what}: {', '.join(program.name for program in missing)}. "
                 f"Downloading or building them into {folder} (once; a build takes some minutes)",
             )
         for number, program in enumerate(missing, start=1):

@@ -99,6 +99,43 @@ def test_a_file_that_cannot_be_run_does_not_count(environ: dict[str, str], quiet
     assert builds.built == ["kwok"]
 
 
+def _program(size: int = 200, end: int = 200) -> bytes:
+    """Return a program of some size, whose header says that its last segment ends there (elf(5))."""
+    segment = bytes(8) + (64).to_bytes(8, "little") + bytes(16) + (end - 64).to_bytes(8, "little") + bytes(16)
+    head = b"\x7fELF" + bytes(28) + (64).to_bytes(8, "little") + bytes(14) + (56).to_bytes(2, "little") + b"\1\0"
+    return (head.ljust(64, b"\0") + segment).ljust(max(size, end), b"\0")[:size]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (_program(), []),
+        (_program(300, 200), []),  # its table of sections follows, which nothing needs
+        (_program(199), ["kwok"]),
+        (_program(100), ["kwok"]),
+        (_program(40), ["kwok"]),
+        (b"\x7fELF", ["kwok"]),
+        (b"", ["kwok"]),
+        (bytes(200), ["kwok"]),
+        (b"#!/bin/sh\n", []),
+    ],
+)
+def test_a_truncated_program_in_the_cache_is_got_again(
+    environ: dict[str, str], quiet: Progress, content: bytes, expected: list[str]
+) -> None:
+    _install(_cache(environ), "etcd", "kwok")
+    (_cache(environ) / "kwok").write_bytes(content)
+    builds = Builds()
+    binaries.provide(environ, (builds,), quiet, _TWO)
+    assert builds.built == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the header of another system's programs is not read")
+def test_programs_of_this_machine_are_whole() -> None:
+    assert binaries._is_whole(Path(sys.executable))
+    assert binaries._is_whole(Path("/bin/sh"))
+
+
 def test_the_first_available_source_is_used(environ: dict[str, str], quiet: Progress) -> None:
     first, second = Builds(), Builds()
     found = binaries.provide(environ, (Closed(), first, second), quiet, _TWO)
