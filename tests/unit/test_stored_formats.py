@@ -77,9 +77,9 @@ CLIENT = cast("Client", Cluster())
 async def test_kinds_of_dependents_and_objects_that_runs_wrote(tmp_path: Path, *, is_file: bool) -> None:
     (tmp_path / "dependent-kinds.json").write_text(json.dumps(FORMATS["kinds"]["data"], indent=1))
     store = KindStore(FileState(tmp_path) if is_file else storage(CLIENT, "operators", tmp_path))
-    assert await store.load() == {KIND: {DEPLOYMENT, CONFIG_MAP}, GVK("", "v1", "Namespace"): frozenset()}
+    assert (await store.load())[0] == {KIND: {DEPLOYMENT, CONFIG_MAP}, GVK("", "v1", "Namespace"): frozenset()}
     written = WrittenObjects("2026-02-02T00:00:00Z")
-    written.load(await store.load_written())
+    written.load((await store.load())[1])
     assert written.has(OWNER, "uid-far")
     assert written.is_older(OWNER, {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}})
     assert not written.is_older(OWNER, {"metadata": {"creationTimestamp": "2026-01-03T00:00:00Z"}})

@@ -57,17 +57,14 @@ class KindStore:
         self._saved: dict[str, str] = {}
         self._logged = log.Once()
 
-    async def load(self) -> KindsByWatch:
-        """Return the saved kinds."""
-        return _parse(await self._read())
+    async def load(self) -> tuple[KindsByWatch, RecordsByWatch]:
+        """Return the saved kinds and records."""
+        texts = await self._read()
+        return _parse(texts), _parse_records(texts)
 
     async def save(self, kinds: KindsByWatch) -> bool:
         """Save the kinds; return False if the storage refused them."""
         return await self._write(_spell(kinds))
-
-    async def load_written(self) -> RecordsByWatch:
-        """Return the saved records."""
-        return _parse_records(await self._read())
 
     async def save_written(self, records: RecordsByWatch) -> bool:
         """Save the records; return False if the storage refused them."""

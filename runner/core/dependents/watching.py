@@ -401,8 +401,8 @@ class Dependents:
 
     async def _resume(self) -> None:
         """Watch the kinds that earlier runs have created."""
-        stored = await self._store.load()
-        self._written.load(await self._store.load_written())
+        stored, records = await self._store.load()
+        self._written.load(records)
         self._loaded.set()
         for gvk in self._watches:
             self._known.setdefault(gvk, set()).update(stored.get(gvk, ()))
@@ -462,7 +462,7 @@ class Dependents:
             self._unsaved.clear()
             if self._outdated:
                 self._outdated = False
-                self._written.load(await self._store.load_written())
+                self._written.load((await self._store.load())[1])
             kinds: KindsByWatch = {gvk: frozenset(known) for gvk, known in self._known.items()}
             if await self._store.save(kinds) and await self._store.save_written(self._written.records(self._known)):
                 backoff.reset()

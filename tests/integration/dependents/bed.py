@@ -71,7 +71,7 @@ class Operator:
         """Wait until these kinds are stored, and no others."""
 
         async def is_stored() -> bool:
-            return frozenset().union(*(await self.store.load()).values()) == set(gvks)
+            return frozenset().union(*(await self.store.load())[0].values()) == set(gvks)
 
         await until(is_stored, f"{gvks} in the store")
 

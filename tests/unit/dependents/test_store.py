@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from runner.core.dependents.store import KindStore, storage
 from runner.core.dependents.written import WriteRecord
 from runner.core.kube.client import Client
-from runner.core.kube.state import FileState
+from runner.core.kube.state import FileState, Stored
 from runner.values.errors import (
     ApiUnavailableError,
     ConflictError,
@@ -38,15 +38,15 @@ def in_folder(folder: Path) -> KindStore:
 
 async def test_saved_kinds_are_loaded_again(tmp_path: Path) -> None:
     kinds = {WATCH: frozenset({DEPLOYMENT, CONFIG_MAP}), CORE: frozenset[GVK]()}
-    assert await in_folder(tmp_path / "below").load() == {}
+    assert (await in_folder(tmp_path / "below").load())[0] == {}
     await in_folder(tmp_path / "below").save(kinds)
-    assert await in_folder(tmp_path / "below").load() == kinds
+    assert (await in_folder(tmp_path / "below").load())[0] == kinds
 
 
 async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_path: Path) -> None:
     await in_folder(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
     await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
-    assert await in_folder(tmp_path).load() == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
+    assert (await in_folder(tmp_path).load())[0] == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
 
 
 async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Path) -> None:
@@ -54,14 +54,27 @@ async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Pa
     records = {WATCH: WriteRecord("2026-01-02T00:00:00Z", ("a", "b")), CORE: WriteRecord("2026-01-02T00:00:00Z", ())}
     await store.save({WATCH: frozenset({DEPLOYMENT})})
     await store.save_written(records)
-    assert await store.load_written() == records
-    assert await store.load() == {WATCH: {DEPLOYMENT}}
+    assert (await store.load())[1] == records
+    assert (await store.load())[0] == {WATCH: {DEPLOYMENT}}
+
+
+async def test_kinds_and_records_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reads = in_folder(tmp_path), list[str]()
+    read = FileState._read
+
+    def counted(state: FileState, name: str) -> Stored | None:
+        reads.append(name)
+        return read(state, name)
+
+    monkeypatch.setattr(FileState, "_read", counted)
+    await store.load()
+    assert reads == ["dependent-kinds"]
 
 
 async def test_a_folder_that_cannot_be_used_is_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     store = in_folder(tmp_path / "file")
-    assert await store.load() == {}
+    assert (await store.load())[0] == {}
     assert not await store.save({WATCH: frozenset({DEPLOYMENT})})
     assert capsys.readouterr().out.count("Cannot save the kinds of dependents") == 1
 

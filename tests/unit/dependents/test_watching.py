@@ -207,8 +207,8 @@ async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it
 
     monkeypatch.setattr(dependents._discovery, "find", find)
     monkeypatch.setattr(dependents._client, "list_page", list_page)
-    monkeypatch.setattr(dependents._store, "load", lambda: asyncio.sleep(0, {WATCHED: {DEPLOYMENT.gvk, MISSING}}))
-    monkeypatch.setattr(dependents._store, "load_written", lambda: asyncio.sleep(0, {}))
+    stored = {WATCHED: {DEPLOYMENT.gvk, MISSING}}
+    monkeypatch.setattr(dependents._store, "load", lambda: asyncio.sleep(0, (stored, {})))
     resuming = asyncio.create_task(dependents._resume())
     await asyncio.sleep(10)
     assert dependents.watched() == {DEPLOYMENT.gvk}
@@ -336,7 +336,7 @@ def test_kinds_that_the_storage_refused_are_saved_as_soon_as_it_accepts_them(
                 while not any("Cannot save" in each["event"] for each in logs):
                     await asyncio.sleep(0.01)
             obstacle.rmdir()
-            while not (await KindStore(FileState(tmp_path)).load()).get(WATCHED):
+            while not (await KindStore(FileState(tmp_path)).load())[0].get(WATCHED):
                 await asyncio.sleep(0.01)
             following.cancel()
 
@@ -353,7 +353,7 @@ def test_which_objects_runs_wrote_in_other_namespaces_survives_a_restart_and_rea
             tasks = [group.create_task(each.follow(Background())) for each in (first, replica)]
             await asyncio.gather(first._loaded.wait(), replica._loaded.wait())
             first.wrote(OWNER, DEPLOYMENT, far(1, **later))
-            while not (records := await KindStore(FileState(tmp_path)).load_written()) or not records[WATCHED].marks:
+            while not (records := (await KindStore(FileState(tmp_path)).load())[1]) or not records[WATCHED].marks:
                 await asyncio.sleep(0.01)
             replica.leadership_changed()
             restarted = make().dependents
