@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Slot(Generic[T]):
     """A value of one feature: its name, for messages, and what counts where it is not set. Compared by identity."""
 
-    name: str
-    default: T
+    def __init__(self, name: str, default: T) -> None:
+        self.name, self.default = name, default
+
+    def __deepcopy__(self, _memo: object) -> Slot[T]:
+        return self
 
     def __repr__(self) -> str:
         return f"<slot {self.name}>"
@@ -29,7 +30,7 @@ class Slot(Generic[T]):
 class Slots:
     """Values of slots. Immutable."""
 
-    _values: Mapping[Slot[Any], Any] = field(default_factory=lambda: MappingProxyType({}))
+    _values: Mapping[Slot[Any], Any] = field(default_factory=dict)
 
     def get(self, slot: Slot[T]) -> T:
         """Return the value of a slot, or its default."""
@@ -38,7 +39,7 @@ class Slots:
 
     def having(self, slot: Slot[T], value: T) -> Slots:
         """Return the values with another one of a slot."""
-        return Slots(MappingProxyType({**self._values, slot: value}))
+        return Slots({**self._values, slot: value})
 
 
 EMPTY = Slots()
