@@ -150,6 +150,10 @@ def test_the_installer_holds_all_manifests_in_one_file(sh: Sh, project: Path) ->
     assert "Error" in sh("make", "build-installer", "KUBECTL=false", check=False).splitlines()[-1]
     assert "Error" in sh("make", "build-installer", "WATCH_NAMESPACES=No", check=False).splitlines()[-1]
     assert (project / "dist/install.yaml").read_text() == written
+    sh("make", "chart", "bundle")
+    generated = ("dist/install.yaml", "dist/chart/*/templates/deployment-*.yaml", "bundle/manifests/*.clusterservice*")
+    for (file,) in map(list, map(project.glob, generated)):
+        assert "startupProbe" in file.read_text(), "a busy node can start the operator slowly"
 
 
 def test_the_api_server_accepts_the_manifests_that_olm_generates_from_the_bundle(sh: Sh, project: Path) -> None:
