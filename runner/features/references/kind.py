@@ -12,6 +12,7 @@ objects. Must not import: proxy, reconcile, controller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from runner.core.kube.object_watch import ObjectWatch
 from runner.core.kube.watch import Watcher
 from runner.core.kube.watch_stream import WatchPolicy
 from runner.features.references.state import ReferenceChange, ReferencedState, has_to_be_read
-from runner.values.backoff import JitteredBackoff
+from runner.values.backoff import Backoff, JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
@@ -32,6 +33,7 @@ FEW = 8
 """Maximum number of names of a scope with a watch each."""
 _GATHER = 0.02
 """Seconds to collect names before watches are opened, because most arrive together."""
+_RETRY = Backoff(0.2, cap=30.0)
 
 _UNKNOWN = object()
 
@@ -236,19 +238,29 @@ class ReferenceKind:
             self._reading.set()
 
     async def _read(self) -> None:
-        """Read the objects whose metadata is not sufficient."""
-        backoff = JitteredBackoff(0.2, 30.0)
+        """Read the objects whose metadata is not sufficient. One that cannot be read delays no other one."""
+        time, outage, logged = asyncio.get_running_loop().time, JitteredBackoff(0.2, 30.0), log.Once()
+        retries: dict[ObjectKey, tuple[int, float]] = {}
+        """Number of failed reads of an object, and the time of the next one."""
         while True:
-            await self._reading.wait()
             self._reading.clear()
-            while (key := next(iter(self._unread), None)) is not None:
-                try:
-                    await self._read_one(key)
-                except (ApiError, ApiUnavailableError) as error:
+            retries = {key: retry for key, retry in retries.items() if key in self._unread}
+            key = next((key for key in self._unread if key not in retries or retries[key][1] <= time()), None)
+            if key is None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(min((at for _, at in retries.values()), default=None)):
+                        await self._reading.wait()
+                continue
+            try:
+                await self._read_one(key)
+            except (ApiError, ApiUnavailableError) as error:
+                if logged.is_new((key, str(error))):
                     self._log.warning("Cannot read a referenced object; retrying", error=str(error), **key._asdict())
-                    await asyncio.sleep(backoff.next())
-                    continue
-                backoff.reset()
+                failures = retries[key][0] if key in retries else 0
+                retries[key] = failures + 1, time() + _RETRY.after(failures)
+                await asyncio.sleep(outage.next() if isinstance(error, ApiUnavailableError) else 0)
+            else:
+                outage.reset()
 
     async def _read_one(self, key: ObjectKey) -> None:
         resource = self._resource

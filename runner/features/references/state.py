@@ -8,9 +8,11 @@ are compared for equality only.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -26,7 +28,10 @@ GONE = "is gone"
 """Change of an object that was deleted or is not selected any more."""
 MOST_REFERENCES = 100
 """Maximum number of names in the spec of one object that are watched."""
-_LONGEST_NAME = 253
+_MOST_READ = 1000
+"""Names of a reference that are read: an object can have hundreds of thousands, and each change of it counts."""
+_NAME = re.compile(r"(?!\.{1,2}$)[^/%]{1,253}")
+"""Names that the API server accepts in a path. It refuses a read of another one."""
 _LENDS = "/lend-to-"
 _NO_CONTENT = {"apiVersion", "kind", "metadata", "status"}
 
@@ -157,7 +162,7 @@ def references_of(references: Iterable[WatchReference], obj: Object) -> SpecRefe
     invalid: list[str] = []
     for reference in references:
         try:
-            referenced = [ObjectRef(reference.gvk, key) for key in names(reference, obj)]
+            referenced = [ObjectRef(reference.gvk, key) for key in islice(names(reference, obj), _MOST_READ)]
         except ValueError as error:
             invalid.append(str(error))
             continue
@@ -188,7 +193,11 @@ def _named(value: object, own: str, path: str) -> Iterator[ObjectKey]:
     name, namespace = (value.get("name"), value.get("namespace")) if isinstance(value, dict) else (value, None)
     if name is None or name == "":
         return
-    if not isinstance(name, str) or not isinstance(namespace, str | None) or "/" in name or len(name) > _LONGEST_NAME:
+    if not (
+        isinstance(name, str)
+        and isinstance(namespace, str | None)
+        and all(map(_NAME.fullmatch, filter(None, (name, namespace))))
+    ):
         raise ValueError(f"{path} is not a reference; set a name, {{name, namespace}}, or a list of them")
     yield ObjectKey(namespace or own, name)
 

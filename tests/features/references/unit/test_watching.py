@@ -62,7 +62,9 @@ class TestNames:
         obj = {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec}
         assert [str(key) for key in names(reference, obj)] == found
 
-    @pytest.mark.parametrize("value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b", "a" * 254])
+    @pytest.mark.parametrize(
+        "value", [3, True, {"name": 3}, {"name": "a", "namespace": 3}, "a/b", "50%", "..", "a" * 254]
+    )
     def test_an_invalid_name_is_an_error_with_its_path(self, value: Any) -> None:
         reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
         with pytest.raises(ValueError, match=r"spec\.ref is not a reference; set a name"):
@@ -104,6 +106,12 @@ class TestNames:
         assert len(found.watched) == 101
         assert ObjectRef(SECRET, ObjectKey("vault", "defaults")) in found.watched
         assert [each.key.name for each in found.excess] == [*map(str, range(100, 120)), "z"]
+
+    def test_of_a_spec_with_hundreds_of_thousands_of_names_a_thousand_are_read(self) -> None:
+        reference = WatchReference(SECRET, SpecPath.parse("spec.ref"), "", "", "")
+        spec = {"ref": [*map(str, range(2000)), {"invalid": ["not read"]}, 3]}
+        found = references_of([reference], {"metadata": {"name": "one", "namespace": "shop"}, "spec": spec})
+        assert (len(found.watched), len(found.excess), found.invalid) == (100, 900, ())
 
     def test_an_invalid_reference_does_not_hide_others(self) -> None:
         references = [WatchReference(SECRET, SpecPath.parse(f"spec.{name}"), "", "", "") for name in ("odd", "ref")]
