@@ -18,7 +18,7 @@ from typing import TypeAlias
 from runner.core.kube.informer import Informer
 from runner.features.prune.coverage import Coverage
 from runner.features.prune.record import CreationRecord
-from runner.features.prune.uses import UseDigests, UsedObjects, Uses
+from runner.features.prune.uses import MOST_ROWS, UseDigests, UsedObjects, Uses
 from runner.values.objects import GVK, ObjectKey, ObjectRef, first_names
 
 IsUsed: TypeAlias = Callable[[Uses], bool]
@@ -58,7 +58,11 @@ class ResourceUses:
             return
         uses, self.running, self.why = UseDigests.of(self.running, coverage.tasks_at), None, why
         if why:
-            self.since = uses if self.since is None else self.since.union(uses)
+            since = uses if self.since is None else self.since.union(uses)
+            if len(since.digests) <= MOST_ROWS:
+                self.since = since
+            else:
+                self.is_known, self.why = False, f"{why}, and its runs used too many objects"
             return
         hidden = Counter(coverage.omitting) - Counter(self.omitted)
         before = self.kept

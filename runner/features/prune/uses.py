@@ -110,6 +110,8 @@ def has_state(release: ObjectKey, keys: Iterable[ObjectKey]) -> bool:
 
 MOST_DIGESTS = 1000
 """Digests of one resource. Beyond it, all objects of the kinds with the most objects count as used."""
+MOST_ROWS = 4 * MOST_DIGESTS
+"""Pairs of an object and a task. Beyond it, the tasks are not known."""
 _SIZE = 8
 
 
@@ -147,7 +149,8 @@ class UseDigests:
 
     @classmethod
     def _of(cls, rows: Iterable[tuple[int, int]], kinds: frozenset[tuple[str, str]]) -> UseDigests:
-        rows = sorted(rows)
+        pairs = set(rows)
+        rows = sorted(pairs if len(pairs) <= MOST_ROWS else {(digest, 0) for digest, _ in pairs})
         return cls(array("Q", [row[0] for row in rows]), kinds, array("Q", [row[1] for row in rows]))
 
     def union(self, other: UseDigests) -> UseDigests:

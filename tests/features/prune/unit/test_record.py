@@ -13,7 +13,7 @@ from runner.features.prune import record as records
 from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
-from runner.features.prune.uses import MOST_DIGESTS, UseDigests, UsedObjects
+from runner.features.prune.uses import MOST_DIGESTS, MOST_ROWS, UseDigests, UsedObjects
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
 
@@ -319,6 +319,17 @@ def test_the_union_contains_the_uses_of_both() -> None:
     assert union.has("configmaps", ObjectKey("a", "x"))
     assert union.has("pods", ObjectKey("a", "any"))
     assert not union.has("pods", ObjectKey("b", "any"))
+
+
+def test_an_object_that_too_many_tasks_used_is_recorded_without_them() -> None:
+    used = UsedObjects(iter(range(10**6)).__next__)
+    for _ in range(20):
+        for number in range(MOST_DIGESTS):
+            used.name("configmaps", ObjectKey("a", str(number)))
+    found = UseDigests.of(used, lambda times: {f"{int(time):x}" for time in times})
+    assert len(found.digests) == MOST_DIGESTS <= MOST_ROWS
+    assert set(found.tasks) == {0}
+    assert found.without(["1"]).has("configmaps", ObjectKey("a", "0"))
 
 
 def test_beyond_the_limit_all_objects_of_the_kinds_with_the_most_objects_count_as_used() -> None:

@@ -13,7 +13,7 @@ from runner.core.kube.presence import Unknown
 from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users
-from runner.features.prune.uses import UseDigests, UsedObjects, Uses
+from runner.features.prune.uses import MOST_ROWS, UseDigests, UsedObjects, Uses
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
 SHOP, CACHE = GVK("example.com", "v1", "Shop"), GVK("example.com", "v1", "Cache")
@@ -91,6 +91,20 @@ def test_an_incomplete_run_or_one_that_omits_more_tasks_adds_uses_and_removes_no
         state.running = used(*objects)
         state.ended(why, omitting(*omitted))
         assert (state.omitted if state.last is not None else None, state.is_used(uses(THEME))) == expected
+
+
+def test_of_a_resource_whose_runs_fail_and_use_other_objects_each_time_the_uses_are_bounded_and_unknown() -> None:
+    resource, is_used = completed(THEME), uses(ROLE)
+    for number in range(20):
+        resource.running = used(*(("jobs", ObjectKey("ns", f"{number}-{each}")) for each in range(900)))
+        resource.ended("its last run failed", Coverage())
+    assert resource.kept is not None
+    assert len(resource.kept.digests) <= MOST_ROWS
+    (unknown,) = other_users(ONE, is_used, [(TWO, resource)]).unknown
+    assert unknown == (TWO, "its last run failed, and its runs used too many objects")
+    resource.running = used(THEME)
+    resource.ended("", Coverage())
+    assert not other_users(ONE, is_used, [(TWO, resource)])
 
 
 def omitting(*tasks: str, **more: Any) -> Coverage:
