@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TypeAlias
 
 from runner.features.hosts.fields import AllowedHosts, Network
-from runner.values.errors import TerminalError
+from runner.values.errors import ApiUnavailableError, TerminalError
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
@@ -114,24 +114,39 @@ def _is_within(inner: Network, outer: Network) -> bool:
 
 
 class Resolver:
-    """Resolves names in threads of its own: a slow server must not delay other work of the operator."""
+    """Resolves names in threads of each call: names of one resource with a slow server delay no other resource."""
 
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="resolver")
+        self._servers: dict[str, Sequence[Address]] = {}
+        """Addresses of servers, as known last."""
+
+    async def servers(self, names: Iterable[str], *, direct: bool) -> list[Address]:
+        """Return the addresses of servers.
+
+        Raises:
+            ApiUnavailableError: those of a server were never known. Without `direct`, a proxy resolves the names.
+        """
+        resolved = await self.resolve(names)
+        self._servers |= {name: found for name, found in resolved.items() if found}
+        if direct and (unknown := resolved.keys() - self._servers.keys()):
+            raise ApiUnavailableError(f"no address of the API server is known: {min(unknown)} does not resolve")
+        return [address for name in resolved for address in self._servers.get(name, ())]
 
     async def resolve(self, names: Iterable[str]) -> Mapping[str, Sequence[Address]]:
         """Return the addresses of names; none for a name that does not resolve in time."""
         unique = dict.fromkeys(names)
         literal = {name: [address] for name in unique if (address := parsed(name)) is not None}
         others = [name for name in unique if name not in literal]
-        loop = asyncio.get_running_loop()
-        tasks = [loop.run_in_executor(self._threads, _lookup, name) for name in others]
-        if tasks:
-            await asyncio.wait(tasks, timeout=_PATIENCE)
-        resolved = {name: task.result() if task.done() else [] for name, task in zip(others, tasks, strict=True)}
-        for task in tasks:
-            task.cancel()
-        return literal | resolved
+        loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(_THREADS, thread_name_prefix="resolver")
+        try:
+            tasks = [loop.run_in_executor(threads, _lookup, name) for name in others]
+            if tasks:
+                await asyncio.wait(tasks, timeout=_PATIENCE)
+            return literal | {
+                name: task.result() if task.done() else [] for name, task in zip(others, tasks, strict=True)
+            }
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _lookup(name: str) -> list[Address]:

@@ -160,8 +160,10 @@ class RunHosts(Hooks):
         """Return the hosts with the addresses to connect to, without removed ones that are not allowed any more."""
         servers = {urlsplit(self._client.credentials.base_url).hostname, os.environ.get("KUBERNETES_SERVICE_HOST")}
         own = [name for name in servers if name]
-        addresses_of = await self._resolver.resolve((*own, *(host.written for host in hosts)))
-        check = AddressCheck(policy.allow, [address for name in own for address in addresses_of[name]])
+        addresses_of = await self._resolver.resolve(host.written for host in hosts)
+        check = AddressCheck(
+            policy.allow, await self._resolver.servers(own, direct=self._client.credentials.proxy is None)
+        )
         checked = []
         for host in hosts:
             chosen = check.choose(host.written, addresses_of[host.written])

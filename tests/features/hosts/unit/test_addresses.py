@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from runner.features.hosts import addresses
 from runner.features.hosts.addresses import AddressCheck, Resolver
 from runner.features.hosts.fields import AllowedHosts
+from runner.values.errors import ApiUnavailableError
 from tests.kit.wait import patience
 
 API_SERVER = ip_address("10.96.0.1")
@@ -136,8 +139,6 @@ async def test_names_are_resolved_and_an_address_is_not() -> None:
 
 
 async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    import threading  # noqa: PLC0415 - of this test only
-
     ends = threading.Event()
     real = socket.getaddrinfo
 
@@ -152,3 +153,54 @@ async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.Monke
     ends.set()
     assert found["slow.example.com"] == []
     assert found["quick.example.com"] == [ip_address("127.0.0.1")]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Names that resolve, with their addresses."""
+    known: dict[str, str] = {}
+
+    def lookup(name: str, *_: Any, **__: Any) -> Any:
+        if name not in known:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (known[name], 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    return known
+
+
+async def test_while_the_name_of_the_api_server_does_not_resolve_its_last_addresses_are_refused(
+    names: dict[str, str],
+) -> None:
+    resolver, servers = Resolver(), ("api.example.com", "10.96.0.1")
+    with pytest.raises(ApiUnavailableError, match=r"api\.example\.com does not resolve"):
+        await resolver.servers(servers, direct=True)
+    assert await resolver.servers(servers, direct=False) == [ip_address("10.96.0.1")]
+    names["api.example.com"] = "10.0.0.7"
+    expected = [ip_address("10.0.0.7"), ip_address("10.96.0.1")]
+    assert sorted(await resolver.servers(servers, direct=True)) == expected
+    names.clear()
+    assert sorted(await resolver.servers(servers, direct=True)) == expected
+    names["api.example.com"] = "10.0.0.8"
+    assert ip_address("10.0.0.8") in await resolver.servers(servers, direct=True)
+
+
+async def test_a_resource_with_many_names_of_a_slow_server_delays_no_other_resource(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = threading.Event()
+    real = socket.getaddrinfo
+
+    def slow(name: str, *args: Any, **options: Any) -> Any:
+        if name.endswith(".slow.example.com"):
+            ends.wait(patience())
+        return real("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    resolver = Resolver()
+    slowly = asyncio.create_task(resolver.resolve(f"{number}.slow.example.com" for number in range(50)))
+    await asyncio.sleep(0)
+    found = await resolver.resolve(["quick.example.com"])
+    assert found["quick.example.com"] == [ip_address("127.0.0.1")]
+    ends.set()
+    await slowly

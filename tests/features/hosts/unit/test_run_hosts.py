@@ -35,7 +35,7 @@ class Server:
     """A client of an API server at 10.96.0.1 with Secrets, all of them lent to Things."""
 
     def __init__(self, **secrets: dict[str, str]) -> None:
-        self.credentials = SimpleNamespace(base_url="https://10.96.0.1:443")
+        self.credentials = SimpleNamespace(base_url="https://10.96.0.1:443", proxy=None)
         self.secrets = secrets
         self.forbids = False
         self.asked: list[ObjectKey] = []
