@@ -21,7 +21,10 @@ from runner.core.status.patch import patch, without_health
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
 from runner.features.plan import drift_status, plan_status, published
+from runner.features.plan.changes import ResourcePlan
+from runner.features.plan.decision import decide
 from runner.features.plan.page import LatestPlans
+from runner.features.plan.published import PlanBasis
 from runner.features.prune import status as prune_status
 from runner.features.rollout.member import Member
 from runner.features.ui import views
@@ -35,7 +38,7 @@ _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_fr
 _NAMES = st.sampled_from(
     """
     type status reason message lastTransitionTime observedGeneration hash changes approval name address failures
-    conditions plan drift hosts fields hostKey
+    conditions plan drift hosts fields hostKey random reads nonce
     """.split()  # noqa: SIM905 - a list of words
 )
 ANYTHING = st.recursive(
@@ -88,6 +91,7 @@ CONFIG_MAP = ApiResource(
     subresources=frozenset(),
 )
 CR = Owner(ObjectRef(GVK("e.com", "v1", "Thing"), ObjectKey("shop", "a"), "u1"), namespaced=True)
+PLAN = ResourcePlan(CR.ref, "complete")
 RESULT = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
 
 
@@ -107,7 +111,9 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
     LatestPlans({watch.gvk: watch.mode}).section(watch.gvk, obj)
     Member.of(obj, {}, "apply")
     record.entries(obj)
-    published.of_status(obj)
+    plan = published.of_status(obj)
+    published.random_values(plan)
+    decide(PLAN, PlanBasis(PLAN, "u1", 4, "digest", {}), "", {**plan, "hash": "x"}, None)
     report.finalizer_has_run(obj)
     plan_status.names_stale(obj, "x")
     plan_status.is_stale(obj)

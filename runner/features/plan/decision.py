@@ -72,7 +72,7 @@ def _outdated(basis: PlanBasis, withheld: str, approved: Mapping[str, Any]) -> s
     """Return why an approved plan is not the one that was made now; empty if it is."""
     if withheld:
         return f"the values of the plan are {withheld}"
-    if basis.hash(str(approved["nonce"])) != approved["hash"]:
+    if basis.hash(str(approved.get("nonce"))) != approved["hash"]:
         return joined(published.differences(approved, basis))
     return ""
 

@@ -180,7 +180,8 @@ def named(differing: Sequence[DifferingValue]) -> dict[str, list[str]]:
 
 def random_values(plan: Mapping[str, Any]) -> str:
     """Return sentences about the fields of `named`, which begin with a separator."""
-    covered, others = (list(map(str, plan.get(name) or ())) for name in ("random", "differing"))
+    named = (plan.get(name) for name in ("random", "differing"))
+    covered, others = ([*map(str, value)] if isinstance(value, list) else [] for value in named)
     text = f". The approval covers random values of new Secrets: {first_names(covered, _MOST_NAMED)}" if covered else ""
     if others:
         text += (
