@@ -187,7 +187,8 @@ class Records:
         names: list[str] = []
         for namespace in spaces:
             existing, pods = await asyncio.gather(*(self._of_object(kind, namespace, uid) for kind in (JOBS, PODS)))
-            of_jobs = [str(metadata(one).get("name", "")) for one in existing]
+            own = jobs.run_name(uid, 0)[:-1]  # a tenant can give the label of a run to any Job
+            of_jobs = [name for one in existing if (name := str(metadata(one).get("name", ""))).startswith(own)]
             if namespace == space:
                 for old in jobs.superfluous(sorted(of_jobs, key=jobs.run_number)):
                     await self.remove_job(ObjectKey(space, old))

@@ -37,6 +37,8 @@ _FIRST_DELAY = 2.0
 _LONGEST_DELAY = 300.0
 _STABLE = 60.0
 """Seconds for which an agent must have been ready, so that earlier failures do not count any more."""
+_LONGEST_PROBLEM = 500
+"""Characters."""
 _log = log.get(__name__)
 
 
@@ -86,7 +88,7 @@ class WarmPods:
         self._clock = asyncio.get_running_loop().time
         self._failures = 0
         self._not_before = 0.0
-        self._problems: set[str] = set()
+        self._logged = log.Once()
         self.orphans: Callable[[], Iterable[str]] = tuple
         """Returns the names of ended warm pods whose resource is gone."""
         self.hits = 0
@@ -245,7 +247,7 @@ class WarmPods:
                 self._drop(pod)
 
     def _report(self, problem: str) -> None:
-        """Log a problem once."""
-        if problem not in self._problems:
-            self._problems.add(problem)
+        """Log a problem once. Agents can send any text."""
+        problem = problem[:_LONGEST_PROBLEM]
+        if self._logged.is_new(problem):
             _log.warning("Problem of warm pods", kind=self._template.kind, problem=problem)

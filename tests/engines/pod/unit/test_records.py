@@ -9,6 +9,7 @@ import pytest
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.fields import PodPolicy
+from runner.engines.pod.jobs import Address
 from runner.engines.pod.records import Records
 from runner.values.errors import ConflictError, ForbiddenError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
@@ -78,3 +79,34 @@ async def test_only_the_reason_already_exists_means_that_the_job_of_a_run_exists
     await create("AlreadyExists")
     with pytest.raises(ConflictError):
         await create("Conflict")
+
+
+class Labelled:
+    """An API server with these Jobs, all with the label of the resource `u1`."""
+
+    def __init__(self, *jobs: str) -> None:
+        self.jobs = jobs
+        self.created: list[str] = []
+        self.deleted: list[str] = []
+
+    async def request(self, _method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
+        assert params["labelSelector"].endswith("=u1")
+        return {"items": [{"metadata": {"name": name}} for name in self.jobs] if path.endswith("/jobs") else []}
+
+    async def create(self, _resource: ApiResource, _namespace: str, obj: Object) -> Object:
+        self.created.append(obj["metadata"]["name"])
+        return obj
+
+    async def delete(self, _resource: ApiResource, key: ObjectKey) -> None:
+        self.deleted.append(key.name)
+
+
+async def test_a_job_that_only_has_the_label_of_a_run_is_not_deleted_as_an_earlier_one() -> None:
+    owner = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), "u1")
+    api = Labelled("backup", "run-u2-9", "run-u1-1", "run-u1-2", "run-u1-3")
+    address = Address("operator:8444", "operator", "certificate", b"key")
+    policies = {owner.gvk: PodPolicy(1, {}, {"image": "ee:1"})}
+    records = Records(cast("Client", api), lambda: address, "operator", policies)
+    await records.create(job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid))
+    assert api.deleted == ["run-u1-1"]
+    assert api.created == ["run-u1-4", "run-u1-4"]
