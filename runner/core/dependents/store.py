@@ -31,7 +31,8 @@ KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
 T = TypeVar("T")
 
 CONFIG_MAP = "ansible-operator-dependent-kinds"
-_NAME = "dependent-kinds"
+ENTRY = "dependent-kinds"
+"""Name of the entry in the storage."""
 _WRITTEN = "written."
 """Prefix of the keys of records; kinds begin in upper case."""
 
@@ -46,7 +47,7 @@ def storage(client: Client, namespace: str | None, folder: Path) -> StateStore:
     if not namespace:
         return FileState(folder)
     verbs = ("get", "create", "patch")
-    return ClusterState(client, namespace, "the kinds of dependents", verbs, prefix=CONFIG_MAP.removesuffix(_NAME))
+    return ClusterState(client, namespace, "the kinds of dependents", verbs, prefix=CONFIG_MAP.removesuffix(ENTRY))
 
 
 class KindStore:
@@ -73,7 +74,7 @@ class KindStore:
     async def _read(self) -> Mapping[str, str]:
         """Return the texts of all entries by their keys; none if they cannot be read."""
         try:
-            stored = await _until_available(partial(self._state.read, _NAME))
+            stored = await _until_available(partial(self._state.read, ENTRY))
         except ApiError as error:
             self._warn(error)
             return {}
@@ -86,7 +87,7 @@ class KindStore:
             if self._saved.get(key) == text:
                 continue
             try:
-                await _until_available(partial(self._state.put, _NAME, key, text))
+                await _until_available(partial(self._state.put, ENTRY, key, text))
             except ApiError as error:
                 self._warn(error)
                 return False
@@ -123,7 +124,7 @@ def _parse(data: Mapping[str, str]) -> KindsByWatch:
     return {
         GVK.named(watch): frozenset(GVK.named(line) for line in text.split())
         for watch, text in data.items()
-        if not watch.startswith(_WRITTEN)
+        if "." in watch and not watch.startswith(_WRITTEN)  # features have other keys
     }
 
 

@@ -19,10 +19,14 @@ def hooks(kind: Kind) -> Hooks | None:
     """Return what skips runs, and records their inputs."""
     if not kind.scope.watch.more.get(SKIPS):
         return None
+    from runner.base.credentials import auth  # noqa: PLC0415 - see Feature
+    from runner.core.dependents.store import storage  # noqa: PLC0415 - see Feature
     from runner.features.unchanged.hooks import RunSkipper  # noqa: PLC0415 - see Feature
+    from runner.features.unchanged.seal import Seal  # noqa: PLC0415 - see Feature
 
-    operator = kind.operator
-    return RunSkipper(kind.scope, operator.client, operator.dependents, kind.inputs, kind.executed, kind.must_run)
+    operator, space = kind.operator, auth.pod_namespace(auth.HostEnvironment.of_process())
+    seal = Seal(storage(operator.client, space, operator.settings.runner_dir))
+    return RunSkipper(kind.scope, operator.client, operator.dependents, kind.inputs, kind.executed, seal, kind.must_run)
 
 
 def _proxy(base: ProxyBase) -> ProxyParts:

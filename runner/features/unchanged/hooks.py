@@ -25,6 +25,7 @@ from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
 from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
+from runner.features.unchanged.seal import Seal
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
@@ -55,6 +56,7 @@ class RunSkipper(Hooks):
         owned: Dependents,
         inputs: Callable[[ObjectKey], str | None],
         executed: ContentDigest,
+        seal: Seal,
         must_run: Callable[[Attempt], Awaitable[bool]],
     ) -> None:
         """`inputs` is `Hooks.inputs` of all hooks. `must_run` returns whether another feature needs the run of an
@@ -66,6 +68,7 @@ class RunSkipper(Hooks):
         self._owned = owned
         self._inputs = inputs
         self._executed = executed
+        self._seal = seal
         self._must_run = must_run
         text = "Runs skipped because nothing changed"
         self._skipped = scope.metrics.counter("ansible_operator_skipped_runs", text, ["GVK", "reason"])
@@ -121,7 +124,14 @@ class RunSkipper(Hooks):
         why = last.outdated(await self.basis(obj), now) or await self._changed_reads(obj, last)
         return UnchangedCheck(why, last.due)
 
+    async def _sealed(self, obj: Object, record: LastRun) -> LastRun:
+        """Add the seal to a record with reads."""
+        text = replace(record, seal="").written()
+        return replace(record, seal=await self._seal.of(uid_of(obj), text) if record.reads else "")
+
     async def _changed_reads(self, obj: Object, last: LastRun) -> str:
+        if await self._sealed(obj, last) != last:
+            return "another client wrote the record of the last run"
         owned = await self._owned.owned(self._gvk, key_of(obj))
         if owned is None:
             why = self._owned.unknown(self._gvk, key_of(obj).namespace)
@@ -166,17 +176,18 @@ class RunSkipper(Hooks):
             await self._write(resource, obj, None)
             return
         named = basis.named or ""
-        await self._write(resource, obj, LastRun(basis.obj, basis.content, read_set.owned, reads, due, named).written())
+        await self._write(resource, obj, LastRun(basis.obj, basis.content, read_set.owned, reads, due, named))
 
     async def failed(self, resource: ApiResource, obj: Object) -> None:
         """Remove the record, so that the next run takes place."""
         await self._write(resource, obj, None)
 
-    async def _write(self, resource: ApiResource, obj: Object, text: str | None) -> None:
-        if annotations_of(obj).get(LAST_RUN) == text:
-            return
-        body = {"metadata": {"uid": uid_of(obj), "annotations": {LAST_RUN: text}}}
+    async def _write(self, resource: ApiResource, obj: Object, record: LastRun | None) -> None:
         try:
+            text = (await self._sealed(obj, record)).written() if record is not None else None
+            if annotations_of(obj).get(LAST_RUN) == text:
+                return
+            body = {"metadata": {"uid": uid_of(obj), "annotations": {LAST_RUN: text}}}
             await self._client.patch(resource, key_of(obj), body, content_type=PatchType.MERGE)
         except ForbiddenError as error:
             if self._logged.is_new(key_of(obj).namespace):

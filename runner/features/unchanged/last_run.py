@@ -48,6 +48,8 @@ class LastRun:
     """Time of the next run that the role requested, in seconds since the epoch."""
     named: str = ""
     """Digest of the object's references; empty if it has none."""
+    seal: str = ""
+    """See `seal.Seal`; empty if the run read nothing."""
 
     @classmethod
     def of(cls, obj: Object) -> LastRun | None:
@@ -61,6 +63,7 @@ class LastRun:
                 {str(path): str(digest) for path, digest in record.get("reads", {}).items()},
                 float(record["due"]) if "due" in record else None,
                 str(record.get("named", "")),
+                str(record.get("seal", "")),
             )
         except (KeyError, TypeError, AttributeError, ValueError):
             return None
@@ -74,6 +77,8 @@ class LastRun:
             fields["due"] = round(self.due)
         if self.named:
             fields["named"] = self.named
+        if self.seal:
+            fields["seal"] = self.seal
         return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
 
     def outdated(self, inputs: RunInputs, now: float) -> str:

@@ -58,6 +58,17 @@ async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Pa
     assert (await store.load())[0] == {WATCH: {DEPLOYMENT}}
 
 
+async def test_another_key_of_the_entry_is_no_watch_and_remains(tmp_path: Path) -> None:
+    await FileState(tmp_path).put("dependent-kinds", "last-run-key", "abc")
+    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
+    kinds, records = await in_folder(tmp_path).load()
+    assert kinds == {CORE: {CONFIG_MAP}}
+    assert not records
+    stored = await FileState(tmp_path).read("dependent-kinds")
+    assert stored is not None
+    assert stored.data["last-run-key"] == "abc"
+
+
 async def test_kinds_and_records_are_read_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, reads = in_folder(tmp_path), list[str]()
     read = FileState._read

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import FileState, StateError
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.hooks import Skip
 from runner.features.unchanged.hooks import RunSkipper
 from runner.features.unchanged.last_run import ReadEntry, ReadSet
+from runner.features.unchanged.seal import Seal
 from runner.values.digests import digest_of_answer
 from runner.values.errors import ForbiddenError, NotFoundError
 from runner.values.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
@@ -29,7 +33,8 @@ SEEN = ReadEntry(("", "configmaps"), ObjectKey("ns", "settings"), digest_of_answ
 class Cluster:
     """A client and what objects own."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.obj: Object = {"metadata": {"name": "one", "namespace": "ns", "uid": "u"}, "spec": {"size": 1}}
         self.objects: dict[str, Object] = {PATH: SETTINGS}
         self.own: str | None = "owned"
@@ -79,7 +84,7 @@ class Cluster:
     def skipping(self) -> RunSkipper:
         scope = scope_value(watch_value(gvk=THINGS), self)
         fake: Any = self
-        return RunSkipper(scope, fake, fake, self.inputs, fake, self.must_run)
+        return RunSkipper(scope, fake, fake, self.inputs, fake, Seal(FileState(self.folder)), self.must_run)
 
     async def must_run(self, _attempt: Attempt) -> bool:
         return self.pending
@@ -95,8 +100,8 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
 
 
 async def test_an_unchanged_object_needs_no_run(cluster: Cluster) -> None:
@@ -125,6 +130,37 @@ async def test_any_difference_causes_a_run(cluster: Cluster, change: Callable[[C
     await cluster.runs()
     change(cluster)
     assert await cluster.why()
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/v1/namespaces/other/services/http:db:80/proxy/reset", "/api/v1/namespaces/other/secrets/guessed"]
+)
+async def test_of_a_record_that_another_client_changed_the_operator_reads_nothing(cluster: Cluster, path: str) -> None:
+    await cluster.runs()
+    annotations = cluster.obj["metadata"]["annotations"]
+    record = orjson.loads(annotations[LAST_RUN])
+    annotations[LAST_RUN] = orjson.dumps({**record, "reads": {path: digest_of_answer(None)}}).decode()
+    before = cluster.requests
+    assert await cluster.why() == "another client wrote the record of the last run"
+    annotations[LAST_RUN] = orjson.dumps({name: record[name] for name in record if name != "seal"}).decode()
+    assert await cluster.why() == "another client wrote the record of the last run"
+    assert cluster.requests == before
+
+
+async def test_without_the_right_to_store_the_key_records_are_valid_in_this_process(cluster: Cluster) -> None:
+    class Refusing(FileState):
+        async def read(self, name: str) -> None:
+            raise StateError(f"cannot read {name}", status=403)
+
+    seals = [Seal(Refusing(cluster.folder)) for _ in range(2)]
+    with capture_logs() as logs:
+        one, again, other = (
+            await seals[0].of("u", "text"),
+            await seals[0].of("u", "text"),
+            await seals[1].of("u", "text"),
+        )
+    assert one == again != other
+    assert [line["log_level"] for line in logs] == ["warning", "warning"]
 
 
 async def test_a_formerly_absent_object_causes_a_run(cluster: Cluster) -> None:
