@@ -24,11 +24,25 @@ import yaml
 from runner.values.errors import ConfigError
 
 _VARIABLE = re.compile(r"\$(?:\{([^}\s]+)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_SHOWN = 72
+"""Characters of a line that show the place of an error."""
 _STANDARD = "tag:yaml.org,2002:"
 _GO_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+")
 _LARGEST_INTEGER = 2**64
 _PLACES = 5
 """Further places of a problem that its line names."""
+_ADVICE = (
+    (re.compile(r"'\\t'|tab"), "indent with spaces, not with tabs"),
+    (re.compile(r"mapping values"), "quote a value that contains a colon and a space, or check the indentation"),
+    (re.compile(r"cannot start any token"), "quote a value that begins with this character"),
+    (re.compile(r"end of stream"), "close the quote"),
+    (re.compile(r"expected ',' or"), "close the bracket, or quote the value"),
+    (re.compile(r"expected ':'"), "write a colon and a space after the key"),
+    (re.compile(r"expected <block end>"), "check the indentation, and quotes inside of the value"),
+    (re.compile(r"undefined alias|scanning an a"), "quote a value that begins with * or &"),
+    (re.compile(r"escape"), "write two backslashes, or use single quotes"),
+)
+"""What to do about messages of the parser; the first that matches counts."""
 _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Loader in C, ten times as fast, where PyYAML has it."""
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
@@ -44,6 +58,8 @@ class Problem:
     message: str
     is_hint: bool = False
     """A warning that affects no run."""
+    excerpt: str = field(default="", compare=False)
+    """Lines of the file that show the place."""
 
     def __str__(self) -> str:
         return self.render("")
@@ -78,7 +94,10 @@ class Problems:
         repeated: dict[tuple[str, str, str], list[Problem]] = {}
         for _, name, problem in sorted(ranked):
             repeated.setdefault((name, problem.subject, problem.message), []).append(problem)
-        return [(name, first.render(name) + _also(first, rest)) for (name, *_), (first, *rest) in repeated.items()]
+        return [
+            (name, first.render(name) + _also(first, rest) + first.excerpt)
+            for (name, *_), (first, *rest) in repeated.items()
+        ]
 
     def warning_lines(self) -> tuple[str, ...]:
         """Return the warnings, in the order of the file."""
@@ -150,10 +169,14 @@ def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
     try:
         roots.extend(_nodes(yaml.SafeLoader(source.text)))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        is_unclosed = error.context_mark is not None and "end of stream" in (error.problem or "")
+        mark = error.context_mark if is_unclosed else error.problem_mark or error.context_mark
         line = source.line(mark)
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        problems.errors.append(Problem(source.file, line, "", f"invalid YAML: {reason}{_hint(source, mark)}"))
+        advice = next((words for pattern, words in _ADVICE if pattern.search(error.problem or "")), "")
+        column = f" in column {mark.column + 1}" if mark else ""
+        message = f"invalid YAML{column}: {f'{advice} ({reason})' if advice else reason}{_hint(source, mark)}"
+        problems.errors.append(Problem(source.file, line, "", message, excerpt=_excerpt(source, mark)))
     except yaml.YAMLError as error:
         reason = str(error).splitlines()[0]
         problems.errors.append(Problem(source.file, 0, "", f"invalid YAML: {reason}"))
@@ -167,6 +190,17 @@ def _nodes(loader: Any) -> Iterator[yaml.Node]:
         root = loader.get_node()
         if root is not None:
             yield root
+
+
+def _excerpt(source: SourceText, mark: yaml.Mark | None) -> str:
+    """Return the line of a mark, below it a caret; empty if the file ends there."""
+    lines = source.text.splitlines()
+    text = lines[mark.line] if mark and mark.line < len(lines) else ""
+    if not mark or not text.strip() or not text.replace("\t", " ").isprintable():
+        return ""
+    begin = max(mark.column - _SHOWN // 2, 0)
+    shown = text[begin : begin + _SHOWN].replace("\t", "→")
+    return f"\n    {shown}\n    {' ' * (mark.column - begin)}^"
 
 
 def _hint(source: SourceText, mark: yaml.Mark | None) -> str:

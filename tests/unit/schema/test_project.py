@@ -151,7 +151,7 @@ def test_a_sample_of_an_unknown_kind_or_version_is_an_error_except_of_another_gr
 def test_invalid_yaml_of_a_sample_is_an_error_with_its_line(errors: Any) -> None:
     SAMPLE.write_text("kind: Memcached\nspec: {\n")
     (error,) = errors()
-    assert error.startswith(f"{SAMPLE}:2: error: invalid YAML: ")
+    assert error.startswith(f"{SAMPLE}:2: error: invalid YAML in column ")
 
 
 def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_with_its_remedy(typed: Type) -> None:
