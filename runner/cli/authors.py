@@ -53,6 +53,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
     from runner.core.watches import validation  # noqa: PLC0415 - as above
+    from runner.sdk.checks import plugins, templates  # noqa: PLC0415 - as above
     from runner.sdk.migrate import image  # noqa: PLC0415 - as above
     from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
 
@@ -62,6 +63,8 @@ def _validate(arguments: argparse.Namespace) -> int:
     result = validation.validate(
         settings.watches_file, environ=os.environ, cwd=Path.cwd(), search_path=search_path, features=FEATURE_FIELDS
     )
+    scan = templates.scan(result, Path.cwd(), search_path, result.problems)
+    plugins.report(scan, search_path, Path.cwd(), os.environ, result.problems)
     usage.report(result.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=result.problems)
     project.report(result.watches, settings.watches_file, cwd=Path.cwd(), problems=result.problems)
     result.problems.warnings += [finding.to_problem() for finding in unsupported.findings(result)]

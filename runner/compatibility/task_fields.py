@@ -9,7 +9,7 @@ import yaml
 from runner.base.yamlfile import nodes
 from runner.core.watches.validation import Task
 
-_KEYWORDS = frozenset(
+KEYWORDS = frozenset(
     {
         *("action", "any_errors_fatal", "args", "async", "become", "become_exe", "become_flags", "become_method"),
         *("become_user", "changed_when", "check_mode", "collections", "connection", "debugger", "delay"),
@@ -32,7 +32,7 @@ def actions(task: Task) -> Iterator[tuple[str, yaml.ScalarNode, yaml.Node]]:
             words = nodes.text(nodes.at(value, "module") or value).split()
             if words:
                 yield words[0], key, value
-        elif key.value not in _KEYWORDS and not key.value.startswith("with_"):
+        elif key.value not in KEYWORDS and not key.value.startswith("with_"):
             yield key.value, key, value
 
 

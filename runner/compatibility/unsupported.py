@@ -59,6 +59,11 @@ def findings(result: ValidationResult) -> Iterator[Finding]:
                 yield _finding(play, key, "removed-module", message, "use ansible.builtin.import_playbook")
 
 
+def is_reported(module: str) -> bool:
+    """Return whether `findings` reports a module by its name."""
+    return is_removed(module) or module in OF_UTIL
+
+
 def is_removed(module: str) -> bool:
     """Return whether a module was removed from Ansible and its collections."""
     collection, _, short = module.rpartition(".")

@@ -76,6 +76,8 @@ class Task:
     """Collections of short names."""
     libraries: tuple[Path, ...] = ()
     """Folders of the project's own modules."""
+    is_role: bool = False
+    """True for an entry of `roles`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +231,7 @@ class _Checks:
             elif key == "roles" and isinstance(value, yaml.SequenceNode):
                 for node in value.value:
                     if isinstance(node, yaml.MappingNode):
-                        self.tasks.append(self._task(source, node, scope))
+                        self.tasks.append(replace(self._task(source, node, scope), is_role=True))
                     self._included_role(source, node, nodes.role_name(node), scope)
             elif nodes.action(key) in _PLAYBOOK_ACTIONS:
                 name = nodes.argument(value, "file")
@@ -322,15 +324,8 @@ class _Checks:
         if name in _BUILT_IN or self.collections is None or name in self.collections:
             return
         self.collections.add(name)
-        result = paths.find_collection(name, self.search_path)
-        if result.path is None:
-            searched = ", ".join(map(str, result.searched))
-            self._warn(
-                source.file,
-                line,
-                f"{module}: collection {name} not found; add it to requirements.yml and run "
-                f"`ansible-galaxy collection install -r requirements.yml`; searched {searched}",
-            )
+        if paths.find_collection(name, self.search_path).path is None:
+            self._warn(source.file, line, missing_collection(module, name, self.search_path))
 
     def _argument_specs(self, source: SourceText, root: yaml.MappingNode) -> None:
         specs = dict(nodes.pairs(root)).get("argument_specs")
@@ -383,6 +378,15 @@ class _Checks:
 
     def _shown(self, path: Path) -> str:
         return os.path.relpath(path, self.cwd) if path.is_relative_to(self.cwd) else str(path)
+
+
+def missing_collection(plugin: str, collection: str, search_path: SearchPath) -> str:
+    """Return the warning about a collection that is not installed, of which a file names a plugin."""
+    searched = ", ".join(map(str, paths.find_collection(collection, search_path).searched))
+    return (
+        f"{plugin}: collection {collection} not found; add it to requirements.yml and run "
+        f"`ansible-galaxy collection install -r requirements.yml`; searched {searched}"
+    )
 
 
 def _main(folder: Path) -> Path | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -75,10 +75,13 @@ def unknown_field(schema: Schema, steps: tuple[Step, ...]) -> tuple[str, tuple[s
 
 def suggestion(name: str, known: tuple[str, ...]) -> str:
     """Return `; did you mean X?`, or the known names; empty without any."""
+    return meant(name, known) or (f"; it has {', '.join(sorted(known))}" if known else "")
+
+
+def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return `; did you mean X?` with the prefix before X; empty if no known name is similar."""
     close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; it has {', '.join(sorted(known))}" if known else ""
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _violations(node: yaml.Node, schema: Schema, path: str) -> Iterator[Violation]:

@@ -1,0 +1,1 @@
+"""Checks of `ansible-operator validate` that follow Ansible: templates, plugins, files, argument specs, variables."""
