@@ -53,7 +53,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     from runner.base.config import sources  # noqa: PLC0415 - as above
     from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
     from runner.core.watches import validation  # noqa: PLC0415 - as above
-    from runner.sdk.checks import plugins, templates  # noqa: PLC0415 - as above
+    from runner.sdk.checks import plugins, schemas, templates  # noqa: PLC0415 - as above
     from runner.sdk.migrate import image  # noqa: PLC0415 - as above
     from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above
 
@@ -67,6 +67,7 @@ def _validate(arguments: argparse.Namespace) -> int:
     plugins.report(scan, search_path, Path.cwd(), os.environ, result.problems)
     usage.report(result.watches, Path("config/crd/bases"), cwd=Path.cwd(), places=search_path, problems=result.problems)
     project.report(result.watches, settings.watches_file, cwd=Path.cwd(), problems=result.problems)
+    schemas.report(result, Path("config/crd/bases"), Path.cwd(), scan, result.problems)
     result.problems.warnings += [finding.to_problem() for finding in unsupported.findings(result)]
     warnings = (*warnings, *core_changes.warnings(result, search_path, os.environ))
     level_of_warnings = "error" if arguments.strict else "warning"

@@ -54,8 +54,9 @@ of slow runs."""
 
 VALIDATE = """\
 Check a watches file and the files it refers to, without a cluster and without running anything. The checks include
-fields and values, roles and playbooks, the syntax of YAML files, collections, and names that only older SDKs supported.
-The project's CRDs are compared with its watches and samples. Each problem is one line with file and line number."""
+fields and values, roles and playbooks, YAML, templates, names of modules and plugins, collections, and names that only
+older SDKs supported. The project's CRDs are compared with its watches, argument specs and samples. Each problem is one
+line with file and line number; invalid YAML is shown below it."""
 
 VALIDATE_EXAMPLES = ("", "--watches-file=deploy/watches.yaml --strict")
 

@@ -55,13 +55,17 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
 
 
 def _crds(arguments: argparse.Namespace) -> int:
-    from runner.sdk.schema import files  # noqa: PLC0415 - help needs no YAML
+    from runner.base.yamlfile.tree import Problems  # noqa: PLC0415 - help needs no YAML
+    from runner.sdk.schema import files, project  # noqa: PLC0415 - the same
 
     watches = _watches(arguments)
     code = _write(files.generate(watches, arguments.crds), "CRD", check=arguments.check)
     if not arguments.check:
         for path in files.complete_samples(watches, arguments.crds, _SAMPLES):
             sys.stdout.write(f"changed  {path}: required options, with values to edit\n")
+        problems = Problems()
+        project.report_samples(Path.cwd(), problems)
+        sys.stderr.write("".join(f"{line}\n" for _, line in problems.report(strict=False)))
     return code
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
+from runner.sdk.schema.structural import meant
 
 Json = dict[str, Any]
 
@@ -36,6 +37,8 @@ _SIMPLE: dict[str, Json] = {
     "jsonarg": ANYTHING,
     "raw": ANYTHING,
 }
+TYPES = frozenset({*_SIMPLE, "dict", "list"})
+"""Types of options."""
 _MARKUP = re.compile(r"\b(?:(?:C|V|O|E|RV|B|I|M|U)\((?P<plain>[^()]+)\)|L\((?P<text>[^(),]+), *(?P<link>[^()]+)\))")
 """Ansible's markup of texts, which readers of a CRD would see as plain characters
 (https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html).
@@ -72,7 +75,7 @@ class SchemaMaker:
 
     def _object(self, holder: Mapping[str, Any], path: str) -> Json:
         options: Mapping[str, Any] = holder.get("options") or {}
-        names = {name: self._key(name, path) for name in options}
+        names = {name: self.field_of(name, path) for name in options}
         properties = {
             names[name]: self._option(option if isinstance(option, dict) else {}, f"{path}.{names[name]}")
             for name, option in options.items()
@@ -114,7 +117,7 @@ class SchemaMaker:
                 items["enum"] = _choices(option["choices"])
             return {"type": "array", "items": items}
         if name not in _SIMPLE:
-            self.problems.append(f"{path}: unknown type {name!r}; the schema accepts any value")
+            self.problems.append(f"{path}: unknown type {name!r}{meant(name, TYPES)}; the schema accepts any value")
             return dict(ANYTHING)
         return dict(_SIMPLE[name])
 
@@ -137,7 +140,7 @@ class SchemaMaker:
         else:
             schema["default"] = default
 
-    def _key(self, name: str, path: str) -> str:
+    def field_of(self, name: str, path: str) -> str:
         """Return the field of the spec that becomes this variable of the role."""
         if not self.snake_case_parameters:
             return name

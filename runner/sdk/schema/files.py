@@ -47,7 +47,7 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
         path, text = find_crd(folder, watch.gvk)
         known = generated.get(path, Generated(path, text, text, ()))
         maker = SchemaMaker(watch.snake_case_parameters)
-        schema = _schema(watch, maker)
+        schema = schema_of(watch, maker)
         after = replace_spec(known.after, watch.gvk.version, schema, str(path))
         generated[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
     return list(generated.values())
@@ -74,7 +74,7 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         known = generated.get(path, Generated(path, text, text, ()))
         reader = ArgumentSpecMaker(watch.snake_case_parameters)
-        arguments = reader.spec(_spec_schema(folder, watch.gvk))
+        arguments = reader.spec(spec_of(folder, watch.gvk))
         after = _extended(known.after, arguments, frozenset(watch.vars), str(path))
         generated[path] = replace(known, after=after, problems=(*known.problems, *reader.problems))
     return list(generated.values())
@@ -86,7 +86,7 @@ def complete_samples(watches: Iterable[Watch], folder: Path, samples: Path) -> l
     for path, watch in product(sorted(samples.glob("*.yaml")), watches):
         head, empty, rest = path.read_text(encoding="utf-8").partition("\nspec: {}\n")
         if empty and f"apiVersion: {watch.gvk.api_version}\nkind: {watch.gvk.kind}\n" in head:
-            values = _example(_spec_schema(folder, watch.gvk))
+            values = _example(spec_of(folder, watch.gvk))
             if values:
                 path.write_text(f"{head}\n{edits.dump({'spec': values})}{rest}", encoding="utf-8")
                 changed.append(path)
@@ -117,7 +117,7 @@ def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> s
     return text
 
 
-def _spec_schema(folder: Path, gvk: GVK) -> Json:
+def spec_of(folder: Path, gvk: GVK) -> Json:
     """Return the schema of a kind's `spec` in its CRD."""
     path, text = find_crd(folder, gvk)
     for version in yaml.safe_load(text)["spec"].get("versions") or ():
@@ -128,10 +128,10 @@ def _spec_schema(folder: Path, gvk: GVK) -> Json:
     raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
 
 
-def _schema(watch: Watch, maker: SchemaMaker) -> Json:
+def schema_of(watch: Watch, maker: SchemaMaker) -> Json:
     """Return the spec's schema from the role's argument spec. Without one, it accepts anything."""
     content = watch.content
-    entry = _entry(content.path) if isinstance(content, Role) else None
+    entry = entry_of(content.path) if isinstance(content, Role) else None
     schema = dict(_ANY_SPEC) if entry is None else maker.spec(entry, frozenset(watch.vars))
     further = _further(content.path) if isinstance(content, Role) else []
     if further:
@@ -142,7 +142,7 @@ def _schema(watch: Watch, maker: SchemaMaker) -> Json:
     return schema
 
 
-def _entry(role: Path) -> dict[str, Any] | None:
+def entry_of(role: Path) -> dict[str, Any] | None:
     """Return the argument spec of a role's `main`; None if it has none."""
     for name in _SPECS:
         document = _load(role / name)

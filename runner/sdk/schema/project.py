@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
 
@@ -29,6 +29,7 @@ _CRDS = Path("config/crd/bases")
 _MANIFESTS = Path("config")
 _SAMPLES = Path("config/samples")
 _DEFAULT = Path("config/default/kustomization.yaml")
+_CREATE = "ansible-operator create api"
 _PODS = Path("config/pods")
 _WITHOUT_ACCOUNT = (
     "isolation: pod without serviceAccount: the role in the pod has all permissions of the operator; set a service "
@@ -42,11 +43,14 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
 
     `file`: the watches file.
     """
-    crds = _Crds()
-    for source, root in _documents(cwd / _CRDS, cwd, problems):
-        crds.add(source, root)
+    crds = _Crds.of(cwd, problems)
+    domain = _domain(cwd)
     for watch in watches:
-        for message in (*crds.kind_problems(watch.gvk, "the watched kind"), *crds.reference_problems(watch)):
+        group = watch.gvk.group
+        if domain and f".{group}".endswith(f".{domain}") and all(group != of_crd for of_crd, _ in crds.kinds):
+            message = f"no CRD in {_CRDS} defines the watched kind {watch.gvk.kind}; create it with `{_CREATE}`"
+            problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
+        for message in (*crds.kind_problems(watch.gvk, "the watched kind"), *crds.path_problems(watch)):
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if message := _account_problem(watch.service_account, cwd):
             problems.errors.append(Problem(str(file), watch.line, str(watch.gvk), message))
@@ -54,8 +58,21 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), message))
         if watch.more.get(POD_POLICY) is not None and not watch.service_account:
             problems.warnings.append(Problem(str(file), watch.line, str(watch.gvk), _WITHOUT_ACCOUNT))
-    for source, root in _documents(cwd / _SAMPLES, cwd, problems):
-        crds.check_sample(source, root, problems)
+    crds.check_samples(cwd, problems)
+
+
+def report_samples(cwd: Path, problems: Problems) -> None:
+    """Add the errors of the project's samples, and their fields without effect."""
+    _Crds.of(cwd, problems).check_samples(cwd, problems)
+
+
+def _domain(cwd: Path) -> str:
+    """Return the domain of the project's own groups; empty if it is unknown."""
+    try:
+        project = yaml.safe_load((cwd / "PROJECT").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return ""
+    return str(project.get("domain") or "") if isinstance(project, dict) else ""
 
 
 def _pods_problem(cwd: Path) -> str:
@@ -106,6 +123,19 @@ class _Crds:
     """Schemas of the served versions, by group and kind."""
     files: dict[tuple[str, str], str] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, cwd: Path, problems: Problems) -> Self:
+        """Read the CRDs of a project."""
+        crds = cls()
+        for source, root in _documents(cwd / _CRDS, cwd, problems):
+            crds.add(source, root)
+        return crds
+
+    def check_samples(self, cwd: Path, problems: Problems) -> None:
+        """Add the errors of the project's samples."""
+        for source, root in _documents(cwd / _SAMPLES, cwd, problems):
+            self.check_sample(source, root, problems)
+
     def add(self, source: SourceText, root: yaml.Node) -> None:
         """Add a CRD. Other objects are ignored."""
         try:
@@ -133,19 +163,21 @@ class _Crds:
             served = ", ".join(sorted(versions)) or "no version"
             yield f"{self.files[gvk.group, gvk.kind]} does not serve the version {gvk.version}; it serves {served}"
 
-    def reference_problems(self, watch: Watch) -> Iterator[str]:
-        """Yield the paths of references to fields that no object of the kind can have."""
+    def path_problems(self, watch: Watch) -> Iterator[str]:
+        """Yield the paths of a watch to fields that no object of the kind can have."""
         schema = self.kinds.get((watch.gvk.group, watch.gvk.kind), {}).get(watch.gvk.version)
         spec = (schema or {}).get("properties", {}).get("spec")
         if not isinstance(spec, dict):
             return
         references = watch.more.get(REFERENCES)
-        for number, reference in enumerate(references):
-            missing = structural.unknown_field(spec, reference.path.steps) if reference.path is not None else None
-            if reference.path is not None and missing is not None:
+        paths = [(f"references[{n}].path", item.path) for n, item in enumerate(references)]
+        paths += [(f"snakeCaseExcept[{n}]", path) for n, path in enumerate(watch.snake_case_except)]
+        for subject, path in paths:
+            missing = structural.unknown_field(spec, path.steps) if path is not None else None
+            if path is not None and missing is not None:
                 name, known = missing
                 yield (
-                    f"references[{number}].path: {reference.path.text} matches no object: "
+                    f"{subject}: {path.text} matches no object: "
                     f"{self.files[watch.gvk.group, watch.gvk.kind]} has no field {name} there"
                     f"{suggestion(name, known)}"
                 )

@@ -74,17 +74,18 @@ class _Comparison:
             self._report_unsettable()
 
     def _report_unread(self) -> None:
-        finalizer = self.watch.finalizer.content.path if self.watch.finalizer else None
-        texts = [*self._texts(self.role), *(self._texts(finalizer) if finalizer else ()), str(self.watch.vars)]
-        whole = "\n".join(texts)
-        if self._may_read_anything(whole):
+        own = "\n".join([*self._texts(self.role), str(self.watch.vars)])
+        finalizer = "\n".join(self._texts(self.watch.finalizer.content.path) if self.watch.finalizer else ())
+        # A finalizer that stores the whole object does not show that the role reads its fields.
+        if object_key(self.watch.gvk) in own or self._may_read_anything(f"{own}\n{finalizer}"):
             return
+        whole = f"{own}\n{finalizer}"
         unread = [
             (key, name, line)
             for key, line in self.crd.lines.items()
             if key not in self._read_by_operator()
             for name in [snake_case(key) if self.watch.snake_case_parameters else key]
-            if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", whole)
+            if not _has_word(name, whole) and not _has_word(key, finalizer)
         ]
         role = self._shown(self.role)
         if not unread:
@@ -103,11 +104,7 @@ class _Comparison:
         return {path.steps[0] for path in paths if path and path.steps}
 
     def _may_read_anything(self, whole: str) -> bool:
-        return (
-            object_key(self.watch.gvk) in whole
-            or _WHOLESALE.search(whole) is not None
-            or any(not path for path in self._named(whole))
-        )
+        return _WHOLESALE.search(whole) is not None or any(not path for path in self._named(whole))
 
     def _report_unsettable(self) -> None:
         fields = {snake_case(key) if self.watch.snake_case_parameters else key for key in self.crd.lines}
@@ -147,6 +144,10 @@ class _Comparison:
 
     def _shown(self, path: Path) -> str:
         return os.path.relpath(path, self.cwd) if path.is_absolute() and path.is_relative_to(self.cwd) else str(path)
+
+
+def _has_word(word: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None
 
 
 def _list(variables: Iterable[tuple[str, int]]) -> str:
