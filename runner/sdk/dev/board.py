@@ -158,15 +158,15 @@ class LiveView:
         if self._problem:
             yield self._problem
         for kind in self._kinds:
-            if kind["problem"]:
-                yield Line(f"{kind['kind']}: {kind['problem']}", "warning")
+            if problem := kind["problem"] or ("waiting for its CRD" if kind["waits"] else ""):
+                yield Line(f"{kind['kind']}: {problem}", "warning")
 
     def _fitting(self, width: int, room: int) -> list[Line]:
         """Return the objects that fit into `room` rows, the worst first, and the number of the remaining ones."""
         doing = {run.subject: run.doing for run in self._runs.values()}
         rows = {_subject(obj): obj for obj in self._objects}
         rows |= {name: {"state": "running"} for name in doing if name not in rows}
-        if self._total == 0 and not rows and not self._stage:
+        if self._total == 0 and not rows and not self._stage and not any(self._problems()):
             return [Line(text) for text in self.hint]
         pads = max(map(len, rows), default=0), max((len(str(obj["state"])) for obj in rows.values()), default=0)
         shown: list[Line] = []

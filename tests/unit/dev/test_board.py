@@ -45,9 +45,11 @@ def obj(name: str, state: str, **fields: Any) -> dict[str, Any]:
     return {"kind": "Memcached", "namespace": "default", "name": name, "state": state, **fields}
 
 
-def show(view: LiveView, *objects: dict[str, Any], total: int | None = None, problem: str = "") -> None:
+def show(
+    view: LiveView, *objects: dict[str, Any], total: int | None = None, problem: str = "", waits: bool = False
+) -> None:
     states = {state: sum(one["state"] == state for one in objects) for state in sorted({o["state"] for o in objects})}
-    kinds = [{"kind": "Memcached", "states": states, "problem": problem}]
+    kinds = [{"kind": "Memcached", "states": states, "problem": problem, "waits": waits}]
     view.show({"kinds": kinds}, {"objects": objects, "total": len(objects) if total is None else total})
 
 
@@ -161,10 +163,20 @@ def test_objects_that_do_not_fit_are_counted(view: LiveView) -> None:
     assert int(more.split()[1]) == 300 - sum(line.startswith("Memcached default/ok-") for line in shown)
 
 
-def test_a_kind_without_crd_is_a_problem_that_is_shown(view: LiveView) -> None:
+@pytest.mark.parametrize(
+    ("state", "problem"),
+    [({"waits": True}, "waiting for its CRD"), ({"problem": "forbidden"}, "forbidden")],
+)
+def test_the_problem_of_a_kind_is_shown_until_it_is_repaired(
+    view: LiveView, state: dict[str, Any], problem: str
+) -> None:
     begin(view)
-    show(view, problem="waits for its CRD")
-    assert Line("Memcached: waits for its CRD", "warning") in view.picture(60, 14)
+    show(view, **state)
+    assert Line(f"Memcached: {problem}", "warning") in view.picture(60, 14)
+    assert APPLY not in text(view, 60, 14)
+    show(view)
+    assert problem not in str(text(view))
+    assert APPLY in text(view, 60, 14)
 
 
 def test_a_project_is_invalid_until_it_is_repaired(view: LiveView) -> None:
