@@ -1,4 +1,4 @@
-"""docs/guide.md, done as it is written: from an empty folder to a released operator."""
+"""The tutorials, done as they are written: from an empty folder to a released operator, and a database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from bench.guide import results
 from bench.results import show
-from tests.kit.newcomer import arriving
+from tests.kit.newcomer import DATABASE, arriving
 
 
 @pytest.mark.full
@@ -27,3 +27,15 @@ def test_the_guide_leads_from_an_empty_folder_to_a_chart_and_a_bundle(
         for each in results(newcomer.figures):
             show(each)
     assert newcomer.figures.commands <= 5
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.xdist_group("molecule")
+def test_the_database_of_the_tutorial_keeps_its_volume_and_its_password(tmp_path: Path, wheel: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with arriving(home, wheel) as newcomer:
+        newcomer.install()
+        newcomer.follow(DATABASE)
+    assert not list(home.glob(".local/state/ansible-operator/clusters/*/run")), "a control plane was left"

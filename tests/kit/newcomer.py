@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,16 +22,18 @@ from pathlib import Path
 
 from runner.sdk.devcluster.binaries import NODE_KIT, find, this_machine
 from runner.sdk.devcluster.cluster import get_helm, get_programs
-from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, matches, steps
+from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, Step, matches, steps
 from tests.kit.places import ROOT
 from tests.kit.terminal import Terminal
 
-GUIDE = ROOT / "docs/guide.md"
+GUIDE, DATABASE = ROOT / "docs/guide.md", ROOT / "docs/database.md"
 PATIENCE = 480.0
 """Seconds for whatever is waited for, on a machine that does much else."""
 _LOG = logging.getLogger(__name__)
 _BIN = Path(sys.executable).parent
-PROJECT = "shop-operator"
+_INSTALL = "## Install"
+_FOLDER = re.compile(r"mkdir (\S+) && cd ")
+"""The command that makes the folder of the project."""
 _PASSED_ON = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX", "UV_NATIVE_TLS", "SSL_CERT", "HTTP", "NO_PROXY")
 """How packages are reached from here; not `UV_PYTHON`, which would have uv install elsewhere than the guide says."""
 
@@ -66,13 +69,22 @@ class Newcomer:
     environ: Mapping[str, str]
     figures: Figures | None = None
     _terminals: dict[int, Terminal] = field(default_factory=dict)
+    _project: Path = Path()
     _printed: str = ""
     _typed: int = 0
     _began: float = 0.0
 
-    def follow(self, *, to_first_resource: bool = False) -> None:
+    def install(self) -> None:
+        """Do what the guide says about the installation, and no more."""
+        _, _, part = GUIDE.read_text(encoding="utf-8").partition(_INSTALL)
+        self._do(steps(part.partition("\n## ")[0]))
+
+    def follow(self, guide: Path = GUIDE, *, to_first_resource: bool = False) -> None:
         """Do what the guide says. Raises GuideError and TerminalError where it comes out otherwise."""
-        for step in steps(GUIDE.read_text(encoding="utf-8")):
+        self._do(steps(guide.read_text(encoding="utf-8")), to_first_resource=to_first_resource)
+
+    def _do(self, todo: list[Step], *, to_first_resource: bool = False) -> None:
+        for step in todo:
             match step:
                 case Commands():
                     self._type(step)
@@ -92,9 +104,7 @@ class Newcomer:
         programs = self.home / "operators/bin"
         if any(self.home.glob(".*/**/operator.pid")):  # in the middle of molecule's scenario
             path = f"{programs}:{self.environ['PATH']}"
-            subprocess.run(
-                ["molecule", "destroy"], cwd=self.home / PROJECT, env={**self.environ, "PATH": path}, check=True
-            )
+            subprocess.run(["molecule", "destroy"], cwd=self._project, env={**self.environ, "PATH": path}, check=True)
         if any((self.home / ".local/state").glob("*/clusters/default/run")):
             subprocess.run([programs / "ansible-operator", "cluster", "down"], env=self.environ, check=True)
 
@@ -111,7 +121,8 @@ class Newcomer:
         else:
             self._printed = "".join(self._run(terminal, line) for line in commands.lines)
         self._typed += len(commands.lines)
-        if commands.lines[0].startswith(f"mkdir {PROJECT}"):
+        if made := _FOLDER.match(commands.lines[0]):
+            self._project = self.home / made[1]
             self._typed, self._began = 0, time.monotonic()
 
     def _run(self, terminal: Terminal, line: str) -> str:
@@ -125,7 +136,7 @@ class Newcomer:
             raise GuideError(f"what Ctrl-C ended in terminal {keys.terminal} says that it failed: {code}")
 
     def _save(self, file: File) -> None:
-        path = self.home / PROJECT / file.name
+        path = self._project / file.name
         if not path.is_file():
             raise GuideError(f"the guide lets one edit {file.name}, which is not there")
         before = path.read_text(encoding="utf-8") if file.added else ""
