@@ -63,7 +63,7 @@ class Request(Enum):
     PROXY = "lookup of the proxy for a request of a run"
     POD_CREATED = "creation of the Secret and Job of a run"
     POD_DELETED = "deletion of the Secret and Job of a run"
-    POD_REST = "warm pod, its label, and the reason why a Job has no pod"
+    POD_REST = "warm pod, its label, and the reason why a Job has no pod or a pod is not ready"
 
 
 class Follow(Enum):

@@ -86,6 +86,10 @@ class Hooks:
     async def after_trial(self, attempt: Attempt, result: RunResult, effect: str) -> None:
         """Do the work after such a run. `effect`: the end of a sentence that names its effect; empty: it has none."""
 
+    async def explained(self, attempt: Attempt, run: FinishedRun) -> FinishedRun:  # noqa: ARG002 - for hooks
+        """Return a failed run with more about its cause. Its result is not written yet: requests must end soon."""
+        return run
+
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:  # noqa: ARG002 - for hooks
         """Return what is written together with the result. No requests: they belong in `after`."""
         return NOTHING

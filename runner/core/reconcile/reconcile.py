@@ -136,7 +136,15 @@ class Reconciler:
             return await self._refuse(attempt, str(error))
         except EngineError as error:
             return await self._refuse(attempt, str(error), Retry(REQUEST_BACKOFF, ran=False))
-        return await self._report(attempt, run)
+        return await self._report(attempt, await self._explained(attempt, run))
+
+    async def _explained(self, attempt: Attempt, run: FinishedRun) -> FinishedRun:
+        for hooks in self._hooks if run.result.failures else ():
+            try:
+                run = await hooks.explained(attempt, run)
+            except Exception:  # noqa: BLE001 - see `_note_failure`
+                self._note_failure(hooks, attempt)
+        return run
 
     async def _run(self, attempt: Attempt) -> tuple[Attempt, FinishedRun]:
         async with self._runs.prepare(attempt) as prepared:

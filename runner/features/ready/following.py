@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.base import log
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _RETRY = 10.0
 """Seconds until a failed write is repeated."""
+_PATIENCE = 5.0
+"""Seconds to wait for the pods of a workload before the result of a run is written."""
 _REFUSALS = 60.0
 """Seconds between two checks which kinds the API server refuses."""
 
@@ -56,6 +59,25 @@ class FollowedDependents(Hooks):
         self._log = log.get(__name__, gvk=str(self._gvk))
         scope.registry.subscribe(self._forget)
         operator.dependents.followers[self._gvk] = self._dependent_changed
+
+    async def explained(self, attempt: Attempt, run: FinishedRun) -> FinishedRun:
+        """Add why its pods are not ready to the message of a task that waited for a dependent."""
+        failures = list(run.result.failures)
+        owner = ObjectRef(self._gvk, attempt.key)
+        for kind in self._kinds():
+            for owned in kind.owned_by(owner):
+                start = f"{owned.gvk.kind} {owned.key} is not "
+                for number, failure in enumerate(failures):
+                    if failure.message.startswith(start) and (reason := await self._reason(kind, owned.key)):
+                        waited = failure.message.partition(": ")[0]
+                        failures[number] = replace(failure, message=f"{waited}: {reason}")
+        return replace(run, result=replace(run.result, failures=tuple(failures)))
+
+    async def _reason(self, kind: DependentKind, key: ObjectKey) -> str | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                return await self._pods.read(kind.resource, key)
+        return None
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Replace the `Ready` of a run that succeeded while a dependent is not ready."""

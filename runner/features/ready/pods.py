@@ -24,6 +24,8 @@ _LONGEST = 200
 _REFUSED = 600.0
 """Seconds until pods of a namespace are read again that the API server refused to list."""
 _STARTING = {"ContainerCreating", "PodInitializing"}
+_HARMLESS = {"CreateContainerConfigError"}
+"""Reasons whose message is shown. Others contain the command, which can contain secret values."""
 _NO_IMAGE = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ErrImageInspect"}
 
 
@@ -52,7 +54,7 @@ def _reasons(pod: Object) -> Iterator[str]:
             why = "" if ended.get("reason") in {None, "Error"} else f" ({ended['reason']})"
             yield f"{loop}container {name} ended with exit code {ended['exitCode']}{why}"
         elif reason and reason not in _STARTING:
-            yield _sentence(waiting)
+            yield _sentence(waiting) if reason in _HARMLESS else reason
     scheduled = next((item for item in maps(status.get("conditions")) if item.get("type") == "PodScheduled"), {})
     if scheduled.get("status") == "False":
         yield _sentence(scheduled)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from runner.core.engine.job import Job, Outcome, RunResult
+from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.core.engine.run_secrets import RunSecrets
 from runner.core.kube.cache import Cache, Change, Summary
 from runner.core.kube.client import Client
@@ -199,6 +199,7 @@ class Engine:
         self.outcome = Outcome.SUCCEEDED
         self.requeue_after: float | None = None
         self.unfinished = False
+        self.failures: tuple[TaskFailure, ...] = ()
         self.refused = ""
         """Why Ansible refuses the names of hosts."""
         self.runs: list[Job] = []
@@ -212,7 +213,7 @@ class Engine:
         await asyncio.sleep(1)
         if self.refused:
             return RunResult(Outcome.FAILED, None, (), self.refused, None, 1.0, refused=True)
-        return RunResult(self.outcome, None, (), "", self.requeue_after, 1.0, unfinished=self.unfinished)
+        return RunResult(self.outcome, None, self.failures, "", self.requeue_after, 1.0, unfinished=self.unfinished)
 
     async def resume(self, *_: Any) -> None:
         return None

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from runner.core.dependents.kind import Owned
-from runner.core.engine.job import Outcome
+from runner.core.engine.job import Outcome, TaskFailure
 from runner.core.kube import health
 from runner.core.kube.client import ListPage
 from runner.core.kube.discovery import ApiResource
@@ -175,6 +175,23 @@ async def test_a_dependent_without_a_status_is_unknown(following: Following, now
     following.deployments.health["forge"] = now
     await following.run()
     assert following.ready() == ("Unknown", "DependentsUnknown", f"Deployment forge: {now.message}")
+
+
+async def test_the_message_of_a_task_that_waited_for_a_workload_has_the_reason_of_its_pods(
+    following: Following,
+) -> None:
+    following.deployments.health["forge"] = NONE_READY
+    following.deployments.pods = [{"spec": {}, "status": {"containerStatuses": [{"name": "a", "state": WAITING}]}}]
+    waited = TaskFailure("Wait", "Deployment ns/forge is not ready after 9 s: Deployment does not have …", "main.yml:3")
+    other = TaskFailure("Other", "Deployment ns/other is not ready after 9 s", "main.yml:4")
+    following.bed.engine.outcome, following.bed.engine.failures = Outcome.FAILED, (waited, other)
+    await following.run()
+    failure = following.bed.server.condition("Failure")["message"]
+    assert failure.splitlines()[:2] == [
+        "Deployment ns/forge is not ready after 9 s: ImagePullBackOff ",
+        "Deployment ns/other is not ready after 9 s",
+    ]
+    assert following.ready()[2].startswith("Deployment ns/forge is not ready after 9 s: ImagePullBackOff ")
 
 
 async def test_a_failed_run_has_priority_until_one_succeeds(following: Following) -> None:

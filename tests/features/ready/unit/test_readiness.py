@@ -110,6 +110,7 @@ UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulab
             [pod({"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}})],
             'CreateContainerConfigError: secret "x" not found',
         ),
+        ([pod({"waiting": {"reason": "RunContainerError", "message": "--password=x"}})], "RunContainerError"),
         ([pod(conditions=[UNSCHEDULED])], "Unschedulable: 0/1 nodes"),
         ([pod(reason="Evicted", message="low on memory")], "Evicted: low on memory"),
         (
