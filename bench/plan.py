@@ -42,6 +42,7 @@ from runner.core.kube.client import Client, PatchType
 from runner.core.watches import watch as watches
 from runner.sdk import devcluster
 from runner.sdk.preview.planner import Planner, PlanRuntime
+from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.values.errors import ApiError
 from runner.values.objects import RUN_REQUESTED
@@ -191,7 +192,7 @@ async def _plan_again(client: Client, project: Project, name: str, repeats: int)
     with tempfile.TemporaryDirectory() as folder:
         own = replace(settings, runner_dir=Path(folder))
         async with PlanRuntime.open(client, own) as bed:
-            planner = Planner(own, bed)
+            planner = Planner(own, bed, Progress())
             for _ in range(2):
                 await _planned(planner, target)
                 await bed.warm.settle()

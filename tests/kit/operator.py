@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import textwrap
@@ -213,13 +214,15 @@ class Project:
                 operator.kill()
 
     def plan(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run `ansible-operator plan` in the project's folder."""
+        """Run `ansible-operator plan` in the project's folder. Lines of progress, of a slow machine, are left out."""
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         command = [*PROGRAM, "plan", *arguments]
         environ = operators_environment({"KUBECONFIG": str(self.kubeconfig), **environment})
-        return subprocess.run(
+        done = subprocess.run(
             command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=patience(), check=False
         )
+        done.stderr = re.sub(r"(?m)^\d+ s: plann.*\n", "", done.stderr)
+        return done
 
 
 def account_kubeconfig(api: Api, admin: Path, namespace: str, folder: Path) -> Path:

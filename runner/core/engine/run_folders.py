@@ -121,14 +121,14 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
     if not of_kind:
         gvks = sorted({folder.gvk for folder in known})
         kinds = [named(gvk) for gvk in gvks]
-        raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{_instead(kind, kinds)}", gvks)
+        raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{instead(kind, kinds)}", gvks)
     matching = [folder for folder in of_kind if folder.key.name == name and namespace in {None, folder.key.namespace}]
     matching = [folder for folder in matching if not folder.is_deleted] or matching
     if not matching:
         where = f" in namespace {namespace}" if namespace else ""
         objects = sorted(str(folder.key) for folder in of_kind)
         raise NotKeptError(
-            f"no run of {kind} {name!r}{where} is kept below {root}{_instead(name, objects)}. The last run of a "
+            f"no run of {kind} {name!r}{where} is kept below {root}{instead(name, objects)}. The last run of a "
             "deleted object is kept for some minutes; afterwards, use the log of the operator"
         )
     if len(matching) > 1:
@@ -156,7 +156,8 @@ def kind_names(gvk: GVK) -> set[str]:
     return {f"{plural}{suffix}".lower() for plural in plurals for suffix in suffixes}
 
 
-def _instead(name: str, existing: Sequence[str]) -> str:
+def instead(name: str, existing: Sequence[str]) -> str:
+    """Return the first existing names, the most similar first, for a message about a name that does not exist."""
     close = [*difflib.get_close_matches(name, existing, n=_MOST_NAMED), *existing]
     names = list(dict.fromkeys(close))
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""

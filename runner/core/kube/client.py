@@ -132,6 +132,7 @@ class _Call:
     accept: str = _JSON
     user: str = ""
     """Impersonated user; empty: none."""
+    warns: bool = True
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -191,12 +192,12 @@ class Client:
         return await self._call(_Call("GET", path, {}))
 
     async def list_page(
-        self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str
+        self, resource: ApiResource, namespace: str, selection: Selection, limit: int, cont: str, *, warns: bool = True
     ) -> ListPage:
-        """Read one page of a list; an empty `cont` requests the first. GoneError: start over."""
+        """Read one page of a list; an empty `cont` requests the first. `warns`: log warnings. GoneError: start over."""
         params = {**selection.params, "limit": str(limit), **({"continue": cont} if cont else {})}
         accept = _METADATA_LIST if selection.metadata_only else _JSON
-        call = _Call("GET", resource.path(namespace), params, accept=accept)
+        call = _Call("GET", resource.path(namespace), params, accept=accept, warns=warns)
         answer = _parse(call, raw := await self._call(call))
         meta = answer.get("metadata") or {}
         items: list[Object] = answer.get("items") or []
@@ -321,7 +322,8 @@ class Client:
                     # The server's authority may have been renewed; the next try finds out.
                     await credentials.refresh()
                 raise
-            self._warnings.note(str(call), answer.headers.getall("Warning", ()))
+            if call.warns:
+                self._warnings.note(str(call), answer.headers.getall("Warning", ()))
             self._note(call, answer.status)
             if answer.status >= _BAD_REDIRECT:
                 async with answer:

@@ -69,6 +69,8 @@ class ResourcePlan:
     """Whether the plan is for the finalizer."""
     step: int = 0
     """Step of a rollout that reaches the resource; 0: the watch has none."""
+    unwritten: tuple[ObjectRef, ...] = ()
+    """Objects that the resource owns, and that the run neither wrote nor read. The command `plan` finds them."""
 
 
 @dataclass(frozen=True, slots=True)

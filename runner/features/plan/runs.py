@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from runner.base import log
 from runner.core.content import lookups
-from runner.core.engine.job import Job, Outcome, RunResult
+from runner.core.engine.events import TASK_STARTS
+from runner.core.engine.job import Event, Job, Outcome, RunResult
 from runner.core.kube.client import Client
 from runner.core.kube.meaning import Follow, Request, follow
 from runner.core.kube.state import ClusterState, Stored
@@ -26,7 +27,7 @@ from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePla
 from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.features.plan.trial.overlay import Overlay
 from runner.values.errors import ApiError, ConflictError
-from runner.values.objects import GVK, RECORD_OF, ObjectRef, uid_of
+from runner.values.objects import GVK, RECORD_OF, ObjectRef, mapping, uid_of
 from runner.values.ownership import Owner
 
 _CHECK = "--check --diff"
@@ -61,6 +62,8 @@ class PlanRuns:
     """Parts of the status of the objects that plans omit."""
     planned: Callable[[ResourcePlan], None]
     """Receives each plan."""
+    began: Callable[[ObjectRef, str], None] = lambda _resource, _task: None
+    """Receives the name of each task that begins."""
 
     async def run(self, attempt: Attempt, overlay: Overlay | None = None) -> PlanRun:
         """Plan an attempt's run.
@@ -72,8 +75,15 @@ class PlanRuns:
         """
         overlay = overlay or Overlay()
         unplanned = UnplannedTasks(overlay)
-        result, grant = await self.runs.trial(attempt, overlay, _in_check_mode, unplanned.event)
-        owner = PlannedOwner(ObjectRef.of(attempt.resource.gvk, attempt.obj), self.own)
+        ref = ObjectRef.of(attempt.resource.gvk, attempt.obj)
+
+        def receive(event: Event) -> None:
+            unplanned.event(event)
+            if event.get("event") in TASK_STARTS:
+                self.began(ref, str(mapping(event.get("event_data")).get("task") or ""))
+
+        result, grant = await self.runs.trial(attempt, overlay, _in_check_mode, receive)
+        owner = PlannedOwner(ref, self.own)
         # Masking can take seconds.
         plan = await asyncio.to_thread(_plan, owner, attempt.executes, unplanned, result, grant)
         self.planned(plan)

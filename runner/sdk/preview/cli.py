@@ -92,23 +92,42 @@ def _plan(arguments: argparse.Namespace) -> int:
     for warning in (*warnings, *loaded.warnings):
         log.get(__name__).warning("Check the configuration", detail=warning)
     from runner.sdk.preview import planner  # noqa: PLC0415 - slow to import, so input is checked first
+    from runner.sdk.preview.progress import Progress  # noqa: PLC0415 - as above
 
     progress = Progress()
+    stops: list[int] = []
     try:
-        plan = asyncio.run(_interruptible(planner.plan(settings, loaded.watches, selection, progress.report)))
+        work = planner.plan(settings, loaded.watches, selection, progress)
+        plan = asyncio.run(_interruptible(work, progress.show(), stops))
     except asyncio.CancelledError:
-        return 128 + signal.SIGTERM  # as shells count
-    finally:
-        progress.end()
+        return 128 + stops[0]  # as shells count
     show(plan, arguments.output)
     return FAILED if plan.has_failed else CHANGES if plan.has_changes else UNCHANGED
 
 
-async def _interruptible(work: Coroutine[Any, Any, Plan]) -> Plan:
-    """Cancel the work at SIGTERM, so that no process of a run and no file is left."""
-    task = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await task
+async def _interruptible(work: Coroutine[Any, Any, Plan], display: Coroutine[Any, Any, None], stops: list[int]) -> Plan:
+    """Cancel the work at SIGINT or SIGTERM, so that no process of a run and no file is left. `stops` gets the signal.
+
+    A terminal sends SIGINT to the processes of the runs too, so the log does not contain their ends.
+    """
+    from runner.base import log  # noqa: PLC0415 - as above
+
+    task, shown = asyncio.ensure_future(work), asyncio.ensure_future(display)
+
+    def stop(number: int) -> None:
+        if stops:
+            return  # it is about to end; an end at once would leave files
+        stops.append(number)
+        log.configure(level=logging.CRITICAL, encoder="console")
+        task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        return await task
+    finally:
+        shown.cancel()
+        await asyncio.wait([shown])
 
 
 def show(plan: Plan, output: str) -> None:
@@ -131,23 +150,3 @@ def _write(plan: Plan, output: str) -> None:
 
     for line in lines(plan, Style(log.has_colour(sys.stdout))):
         sys.stdout.write(line + "\n")
-
-
-class Progress:
-    """Number of planned resources, on a terminal."""
-
-    def __init__(self) -> None:
-        self._is_shown = False
-
-    def report(self, planned: int, total: int) -> None:
-        """Show the number, if there are several resources."""
-        if sys.stderr.isatty() and total > 1:
-            self._is_shown = True
-            sys.stderr.write(f"\rPlanned {planned} of {total} resources")
-            sys.stderr.flush()
-
-    def end(self) -> None:
-        """Erase the line."""
-        if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

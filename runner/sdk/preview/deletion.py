@@ -9,12 +9,26 @@ from typing import NamedTuple
 from runner.core.kube import discovery
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource
+from runner.core.proxy import request
 from runner.features.plan.changes import ObjectChange
+from runner.features.plan.trial.overlay import KindId, Overlay
 from runner.values.errors import ApiError, ForbiddenError, NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.values.objects import (
+    GVK,
+    RECORD_OF,
+    Object,
+    ObjectKey,
+    ObjectRef,
+    annotations_of,
+    is_deleting,
+    key_of,
+    uid_of,
+)
 from runner.values.ownership import references_of
 
 _PAGE = 500
+_KEEP = "ansible.sdk.operatorframework.io/prune"
+"""Annotation of an object that a role is allowed not to write."""
 _SKIPPED = {"events", "leases"}
 """Resources that are not part of a plan."""
 
@@ -27,6 +41,9 @@ class Owned(NamedTuple):
     uid: str
     owners: frozenset[str]
     """UIDs."""
+    plural: str = ""
+    is_kept: bool = False
+    """True for a record of the operator, for one that `prune` keeps, and for one that is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +73,48 @@ async def find(client: Client, resource: ApiResource, obj: Object) -> Collected:
         ApiUnavailableError: the API server cannot be reached.
     """
     key = key_of(obj)
-    owned: list[Owned] = []
     unknown: list[str] = []
-    for kind in await _kinds(client, unknown):
-        if kind.namespaced or not key.namespace:
-            try:
-                owned += [dependent async for dependent in _owned(client, kind, key.namespace)]
-            except (ForbiddenError, NotFoundError) as error:
-                unknown.append(f"{kind.qualified}: {error}")
+    owned = await dependents(client, key.namespace, unknown)
     deleted = collected(uid_of(obj), sorted(owned))
     changes = [ObjectChange("delete", resource.gvk, key, ())]
     changes += [ObjectChange("delete", dependent.gvk, dependent.key, (), is_collected=True) for dependent in deleted]
     more = f" and {len(unknown) - 1} more kinds" if len(unknown) > 1 else ""
     reason = f"dependents that Kubernetes also deletes are unknown: {unknown[0]}{more}" if unknown else ""
     return Collected(tuple(changes), reason)
+
+
+async def dependents(client: Client, namespace: str, unknown: list[str]) -> list[Owned]:
+    """Return the objects with owners in a namespace (empty: all). `unknown` gets why a kind is missing.
+
+    Raises:
+        ApiUnavailableError: the API server cannot be reached.
+    """
+    owned: list[Owned] = []
+    for kind in await _kinds(client, unknown):
+        if kind.namespaced or not namespace:
+            try:
+                owned += [dependent async for dependent in _owned(client, kind, namespace)]
+            except (ForbiddenError, NotFoundError) as error:
+                unknown.append(f"{kind.qualified}: {error}")
+    return owned
+
+
+def unwritten(uid: str, owned: Iterable[Owned], overlay: Overlay) -> list[ObjectRef]:
+    """Return the objects whose only owner is `uid`, and that a run neither wrote nor read. Pure.
+
+    A list uses all objects of its kind in the namespace.
+    """
+    read = {
+        (info.group, info.resource, info.namespace, info.name)
+        for info in (request.parse("GET", path) for path in overlay.reads)
+    }
+    unused: list[ObjectRef] = []
+    for obj in owned:
+        kind = (obj.gvk.group, obj.plural)
+        requests = ((*kind, *obj.key), (*kind, obj.key.namespace, ""), (*kind, "", ""))
+        if obj.owners == {uid} and not obj.is_kept and read.isdisjoint(requests):
+            unused += [ObjectRef(obj.gvk, obj.key)] if overlay.find(KindId(*kind), obj.key) is None else []
+    return unused
 
 
 async def _kinds(client: Client, unknown: list[str]) -> Sequence[ApiResource]:
@@ -91,11 +136,13 @@ async def _kinds(client: Client, unknown: list[str]) -> Sequence[ApiResource]:
 async def _owned(client: Client, resource: ApiResource, namespace: str) -> AsyncIterator[Owned]:
     cont = ""
     while True:
-        page = await client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont)
+        page = await client.list_page(resource, namespace, Selection(metadata_only=True), _PAGE, cont, warns=False)
         for obj in page.items:
             owners = frozenset(str(reference.get("uid")) for reference in references_of(obj))
             if owners:
-                yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners)
+                marks = annotations_of(obj)
+                is_kept = RECORD_OF in marks or marks.get(_KEEP) == "false" or is_deleting(obj)
+                yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners, resource.plural, is_kept)
         cont = page.cont
         if not cont:
             return

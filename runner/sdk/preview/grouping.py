@@ -173,4 +173,7 @@ def _resource(plan: ResourcePlan) -> dict[str, Any]:
         "changes": [_change(change) for change in plan.changes],
         "unplanned": [asdict(task) for task in plan.unplanned],
         "moreUnplanned": plan.more_unplanned,
+        "unwritten": [
+            {"apiVersion": ref.gvk.api_version, "kind": ref.gvk.kind, **_named(ref)} for ref in plan.unwritten
+        ],
     }

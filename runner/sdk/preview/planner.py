@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from typing import Self
 
 from runner.app.features import CALLBACKS, OWN_STATUS
 from runner.app.proxy import open_proxy
+from runner.base import log
 from runner.base.config import paths
 from runner.base.config.settings import Settings
 from runner.base.credentials import auth
@@ -50,6 +51,7 @@ from runner.features.rollout.member import Member
 from runner.features.rollout.state import State as RolloutState
 from runner.features.rollout.steps import Fleet
 from runner.sdk.preview import deletion
+from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.values.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.values.lease_guard import LeaseGuard, SoleReplica
@@ -94,10 +96,8 @@ class PlanRuntime:
             yield cls(client, choice, warm, cold, access, environment)
 
 
-async def plan(
-    settings: Settings, watches: Sequence[Watch], selection: ResourceSelection, progress: Callable[[int, int], None]
-) -> Plan:
-    """Plan the requested resources. `progress` receives the number of planned resources, and of all.
+async def plan(settings: Settings, watches: Sequence[Watch], selection: ResourceSelection, progress: Progress) -> Plan:
+    """Plan the requested resources.
 
     Raises:
         OperatorError: the cluster cannot be reached, or there is no such resource.
@@ -108,10 +108,10 @@ async def plan(
             await _connect(client)
             watches = await service_accounts.resolve(client, watches)
             targets = await Selector(client, watches, settings.namespaces).find(selection)
-            progress(0, len(targets))
+            progress.count(0, len(targets))
             own = replace(settings, runner_dir=Path(folder))
             async with PlanRuntime.open(client, own) as runtime:
-                return await Planner(own, runtime).plan(targets, progress)
+                return await Planner(own, runtime, progress).plan(targets)
 
 
 async def _connect(client: Client) -> None:
@@ -132,13 +132,16 @@ async def _connect(client: Client) -> None:
 class Planner:
     """Plans resources."""
 
-    def __init__(self, settings: Settings, runtime: PlanRuntime) -> None:
+    def __init__(self, settings: Settings, runtime: PlanRuntime, progress: Progress) -> None:
         """The run folders are below `settings.runner_dir`, which no other process may use."""
         self._settings = settings
         self._runtime = runtime
+        self._progress = progress
+        self._overlays: dict[ObjectRef, Overlay] = {}
+        """What complete runs wrote and read."""
         self._runs: dict[GVK, PlanRuns] = {}
 
-    async def plan(self, targets: Sequence[Target], progress: Callable[[int, int], None]) -> Plan:
+    async def plan(self, targets: Sequence[Target]) -> Plan:
         """Plan the targets, several at the same time, as many as the operator would run."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
@@ -153,13 +156,30 @@ class Planner:
             async with workers[target.watch.gvk], slots:
                 run_plan = await self.one(target)
             planned += 1
-            progress(planned, len(targets))
+            self._progress.count(planned, len(targets))
             return run_plan
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(target)) for target in targets]
         step_of = steps(targets)
-        return Plan([replace(run_plan := task.result(), step=step_of.get(run_plan.resource, 0)) for task in tasks])
+        plans = [replace(run_plan := task.result(), step=step_of.get(run_plan.resource, 0)) for task in tasks]
+        try:
+            return Plan(await self._with_unwritten(plans))
+        except OperatorError as error:
+            log.get(__name__).warning("Cannot find objects that are no longer written", error=str(error))
+            return Plan(plans)
+
+    async def _with_unwritten(self, plans: Sequence[ResourcePlan]) -> list[ResourcePlan]:
+        """Add the objects that each resource owns, and that its complete run did not use."""
+        namespaces = {ref.key.namespace for ref in self._overlays}
+        scopes = namespaces if len(namespaces) <= _FLEET else {""}
+        owned = [obj for scope in scopes for obj in await deletion.dependents(self._runtime.client, scope, [])]
+        return [
+            replace(run_plan, unwritten=tuple(deletion.unwritten(run_plan.resource.uid, owned, overlay)))
+            if (overlay := self._overlays.get(run_plan.resource)) is not None
+            else run_plan
+            for run_plan in plans
+        ]
 
     async def _prepare(self, watches: Iterable[Watch], count: int) -> None:
         """Load the modules of many runs once; for a few runs, this would take longer than they do."""
@@ -216,6 +236,8 @@ class Planner:
             run = await runs.run(attempt, _overlay(target))
         except OperatorError as error:
             return ResourcePlan(ref, "failed", message=str(error), finalizing=content.finalizing)
+        if run.plan.state == "complete" and not content.finalizing and ref.uid:
+            self._overlays[ref] = run.overlay
         return run.plan
 
     def _prepared(self, watch: Watch, attempt: Attempt) -> tuple[PlanRuns, Attempt]:
@@ -227,7 +249,7 @@ class Planner:
             jobs = JobFactory(scope, settings, self._runtime.environment)
             engine = self._runtime.warm if self._runtime.choice.is_warm(watch.more.get(ENGINE)) else self._runtime.cold
             runs = Runs(scope, engine, (), self._runtime.access, _exists, jobs)
-            self._runs[watch.gvk] = PlanRuns(runs, OWN_STATUS, lambda _: None)
+            self._runs[watch.gvk] = PlanRuns(runs, OWN_STATUS, lambda _: None, self._progress.start)
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 

@@ -18,7 +18,7 @@ from runner.base import log
 from runner.base.yamlfile import tree
 from runner.base.yamlfile.tree import Problems
 from runner.core.engine.output import named
-from runner.core.engine.run_folders import kind_names
+from runner.core.engine.run_folders import instead, kind_names
 from runner.core.kube.client import Client, PatchType, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.watches.watch import Watch
@@ -243,17 +243,18 @@ class Selector:
                 f"WATCH_NAMESPACE is {','.join(self._namespaces)}"
             )
 
-    async def _watches_of(self, kind: str) -> list[Watch]:
+    async def _watches_of(self, written: str) -> list[Watch]:
         """Return the watches of a kind, by its names in the watches file or in the cluster."""
-        kind = kind.lower()
+        kind = written.lower()
         watches = [watch for watch in self._watches if kind in kind_names(watch.gvk)]
         if not watches:
             watches = [watch for watch in self._watches if kind in await self._names_in_cluster(watch)]
         if not watches:
-            known = [named(watch.gvk) for watch in self._watches]
-            close = difflib.get_close_matches(kind, known, n=1, cutoff=0.4)
-            suggestion = f"did you mean {close[0]}? " if close else ""
-            raise ConfigError(f"no watch is for kind {kind!r}: {suggestion}The watches are for {', '.join(known)}")
+            kinds = {watch.gvk.kind.lower(): watch.gvk.kind for watch in self._watches}
+            close = difflib.get_close_matches(kind.partition(".")[0], kinds, n=1)
+            suggestion = f"; did you mean {kinds[close[0]]}?" if close else ""
+            known = ", ".join(named(watch.gvk) for watch in self._watches)
+            raise ConfigError(f"no watch is for kind {written!r}{suggestion or f'; the watches are for {known}'}")
         return watches
 
     async def _names_in_cluster(self, watch: Watch) -> Iterable[str]:
@@ -272,13 +273,27 @@ class Selector:
         try:
             obj = await self._client.get(resource, key)
         except NotFoundError as error:
-            where = f" in namespace {key.namespace}: select another one with --namespace" if key.namespace else ""
-            url = self._client.credentials.base_url
-            raise OperatorError(f"the cluster {url} has no {kind} {selection.name!r}{where}") from error
+            where = f" in namespace {key.namespace}" if key.namespace else ""
+            others = await self._elsewhere(resource, key)
+            message = f"the cluster {self._client.credentials.base_url} has no {kind} {selection.name!r}{where}{others}"
+            raise OperatorError(message) from error
         target = Target(watch, resource, obj)
         if not _is_finalized(target) and not await self._is_selected(target):
             raise OperatorError(self._not_selected(target))
         return target
+
+    async def _elsewhere(self, resource: ApiResource, key: ObjectKey) -> str:
+        """Return where objects of this name or of similar names are; without an answer, how to select a namespace."""
+        selection, objects = Selection(metadata_only=True), list[Object]()
+        try:
+            for scope in (self._namespaces if resource.namespaced else ()) or ("",):
+                objects += (await self._client.list_page(resource, scope, selection, _PAGE, "")).items
+        except ApiError:
+            return ": select another one with --namespace" if key.namespace else ""
+        namespaces = sorted(other.namespace for other in map(key_of, objects) if other.name == key.name)
+        if namespaces:
+            return f"; it is in {', '.join(namespaces)}: use --namespace {namespaces[0]}"
+        return instead(key.name, sorted(str(key_of(obj)) for obj in objects)) if objects else ""
 
     @staticmethod
     def _not_selected(target: Target) -> str:

@@ -24,6 +24,7 @@ _COLOURS: dict[str, str] = {"create": "32", "change": "33", "delete": "31", "bol
 _NAMED = 3
 """Number of resources of a group that its heading names."""
 _LONGEST_LINE = 120
+_MOST_UNWRITTEN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,13 @@ def lines(plan: Plan, style: Style) -> Iterator[str]:
     for notice in notices(plan.resources):
         yield style.paint(log.visible(f"{_named(notice.resources)}: {_state(notice.plan)}"), "bold")
         yield from (f"  {line}" for problem in _problems(notice.plan) for line in log.visible(problem).splitlines())
+        yield ""
+    unwritten = [(ref, run_plan.resource) for run_plan in plan.resources for ref in run_plan.unwritten]
+    if unwritten:
+        yield style.paint("No longer written (see prune):", "bold")
+        yield from (log.visible(f"  {ref}, of {resource}") for ref, resource in unwritten[:_MOST_UNWRITTEN])
+        more = len(unwritten) - _MOST_UNWRITTEN
+        yield from [f"  and {plural(more, 'more object')}"] if more > 0 else []
         yield ""
     yield _summary(plan)
 

@@ -49,7 +49,7 @@ def test_the_document_has_all_fields() -> None:
             {"path": "spec.old", "before": "x"},
         ],
     }
-    complete = {"message": "", "finalizer": False, "unplanned": [], "moreUnplanned": 0}
+    complete = {"message": "", "finalizer": False, "unplanned": [], "moreUnplanned": 0, "unwritten": []}
     found = document(plan)
     assert found == {
         "version": 1,

@@ -14,7 +14,7 @@ import pytest
 
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
-from runner.sdk.preview import cli, deletion, selection
+from runner.sdk.preview import deletion, selection
 from runner.sdk.preview.deletion import Owned
 from runner.values.errors import ConfigError, NotFoundError
 from runner.values.objects import GVK, LAST_APPLIED, Object, ObjectKey
@@ -146,18 +146,3 @@ def test_a_reader_that_ends_early_causes_no_message() -> None:
         assert child.stdout.readline() == "Shop town/s0: the plan failed\n"
         child.stdout.close()
         assert (child.stderr.read(), child.wait(patience())) == ("", 3)
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_the_number_of_planned_resources_is_shown_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool
-) -> None:
-    terminal = io.StringIO()
-    monkeypatch.setattr(terminal, "isatty", lambda: is_terminal)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    progress = cli.Progress()
-    for planned in (0, 21):
-        progress.report(planned, 21)
-    progress.end()
-    shown = "\rPlanned 0 of 21 resources\rPlanned 21 of 21 resources\r\x1b[K"
-    assert terminal.getvalue() == (shown if is_terminal else "")

@@ -13,7 +13,7 @@ from runner.core.kube.client import Client, ListPage, Selection
 from runner.core.kube.discovery import ApiResource
 from runner.core.watches.watch import Finalizer, Watch
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
-from runner.values.errors import ConfigError, GoneError, KindNotFoundError, NotFoundError, OperatorError
+from runner.values.errors import ConfigError, ForbiddenError, GoneError, KindNotFoundError, NotFoundError, OperatorError
 from runner.values.objects import GVK, Object, ObjectKey
 from tests.kit.watch_values import watch_value
 
@@ -117,6 +117,33 @@ def test_a_resource_is_looked_for_in_the_given_namespace() -> None:
 
 
 @pytest.mark.parametrize(
+    ("objects", "namespaces", "advice"),
+    [
+        ([obj("a", "other"), obj("a", "third")], (), "in namespace shop; it is in other, third: use --namespace other"),
+        ([obj("a", "other")], ("shop",), "in namespace shop"),
+        ([obj("b"), obj("ab", "other")], (), "in namespace shop; there are other/ab, shop/b"),
+        ([], (), "in namespace shop"),
+    ],
+)
+def test_a_resource_that_does_not_exist_is_named_with_those_that_do(
+    objects: list[Object], namespaces: tuple[str, ...], advice: str
+) -> None:
+    with pytest.raises(OperatorError) as caught:
+        find(Cluster(*objects), "Memcached/a", namespaces=namespaces)
+    assert str(caught.value) == f"the cluster https://cluster has no Memcached 'a' {advice}"
+
+
+def test_a_user_who_may_not_list_objects_is_told_about_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forbidden(*_: object) -> ListPage:
+        raise ForbiddenError("forbidden", status=403)
+
+    cluster = Cluster(obj("a", "other"))
+    monkeypatch.setattr(cluster, "list_page", forbidden)
+    with pytest.raises(OperatorError, match="in namespace shop: select another one with --namespace"):
+        find(cluster, "Memcached/a")
+
+
+@pytest.mark.parametrize(
     ("text", "everything", "message"),
     [
         *((text, False, "write KIND/NAME, such as Memcached/sample, or --all") for text in ("", "Memcached", "/a")),
@@ -125,7 +152,9 @@ def test_a_resource_is_looked_for_in_the_given_namespace() -> None:
             for text in ("Memcached/", "Memcached/a/b")
         ),
         ("Memcached/a", True, "write `plan Memcached/a`, or `plan --all Memcached`"),
-        ("memcache/a", False, r"no watch is for kind 'memcache': did you mean Memcached.cache.example.com"),
+        ("memcache/a", False, r"no watch is for kind 'memcache'; did you mean Memcached\?"),
+        ("Memcace.cache.example.com/a", False, r"kind 'Memcace.cache.example.com'; did you mean Memcached\?"),
+        ("Sink/a", False, r"kind 'Sink'; the watches are for Memcached.cache.example.com, Redis.cache.example.com"),
     ],
 )
 def test_an_argument_that_names_no_resource_or_kind_is_refused(text: str, message: str, *, everything: bool) -> None:

@@ -143,6 +143,11 @@ def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
         states = (normalised(each[change["name"]], with_status=False) for each in (old, new))
         assert fields(change) == list(differences(*states))
 
+    project.role("thing", CONFIG.format(text="second").replace("-config", "-settings"))
+    (resource,) = planned(project.plan("Thing/small", "--output=json"))["resources"]
+    assert [(change["verb"], change["name"]) for change in resource["changes"]] == [("create", "small-settings")]
+    assert [ref["name"] for ref in resource["unwritten"]] == ["small-config"]
+
 
 ROGUE = """
 import json, ssl, urllib.request
@@ -490,7 +495,7 @@ def test_an_error_is_one_clear_message(project: Project, things: Things) -> None
         ("Thing/one",): f"error: the watch of Thing does not select Thing {project.namespace}/one: selector 'app=web'",
         ("Thing/two",): rf"error: the cluster https://\S+ has no Thing 'two' in namespace {project.namespace}: .*",
         ("--all",): "error: .*forbidden.*; to plan the resources of one namespace, set --namespace",
-        ("Other/one",): "error: no watch is for kind 'other': .*Thing.test.example.com",
+        ("Other/one",): "error: no watch is for kind 'Other'; the watches are for .*Thing.test.example.com",
     }
     for arguments, message in cases.items():
         done = project.plan(*arguments)

@@ -1,0 +1,72 @@
+"""Objects of a resource that its plan run did not use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.core.kube.discovery import ApiResource
+from runner.features.plan.changes import Plan, ResourcePlan
+from runner.features.plan.trial.overlay import Overlay
+from runner.sdk.preview import deletion
+from runner.sdk.preview.deletion import Owned
+from runner.sdk.preview.grouping import document
+from runner.sdk.preview.text import Style, lines
+from runner.values.objects import GVK, ObjectKey, ObjectRef
+
+CONFIG_MAP, SHOP = GVK("", "v1", "ConfigMap"), GVK("example.com", "v1", "Shop")
+KEY = ObjectKey("town", "old")
+PATH = "/api/v1/namespaces/town/configmaps"
+
+
+def config_map(*owners: str, **more: Any) -> Owned:
+    return Owned(CONFIG_MAP, KEY, "2", frozenset(owners), "configmaps", **more)
+
+
+@pytest.mark.parametrize(
+    ("owned", "reads", "is_unwritten"),
+    [
+        (config_map("1"), [], True),
+        (config_map("1"), [f"{PATH}/other", "/api/v1/namespaces/town/secrets", "/api/v1/namespaces/village/x"], True),
+        (config_map("1"), [f"{PATH}/old"], False),
+        (config_map("1"), [PATH], False),
+        (config_map("1"), [f"{PATH}?labelSelector=a%3Db"], False),
+        (config_map("1"), ["/api/v1/configmaps"], False),
+        (config_map("1", "3"), [], False),
+        (config_map("3"), [], False),
+        (config_map("1", is_kept=True), [], False),
+    ],
+)
+def test_an_object_that_a_run_neither_wrote_nor_read_is_no_longer_written(
+    owned: Owned, reads: list[str], *, is_unwritten: bool
+) -> None:
+    overlay = Overlay()
+    for path in reads:
+        target, _, query = path.partition("?")
+        overlay.saw(target, [("labelSelector", query)] if query else [], "digest")
+    assert deletion.unwritten("1", [owned], overlay) == [ObjectRef(CONFIG_MAP, KEY)] * is_unwritten
+
+
+def test_a_written_object_is_written_whether_it_changes_or_not() -> None:
+    resource = ApiResource(CONFIG_MAP, "configmaps", namespaced=True, verbs=frozenset(), subresources=frozenset())
+    overlay, same = Overlay(), {"metadata": {"name": "old"}}
+    overlay.record(resource, KEY, same, same, existed=True)
+    assert overlay.changes() == []
+    assert deletion.unwritten("1", [config_map("1")], overlay) == []
+
+
+def test_the_report_lists_them_and_they_are_no_changes() -> None:
+    refs = tuple(ObjectRef(CONFIG_MAP, ObjectKey("town", f"old-{number}")) for number in range(22))
+    plan = Plan([ResourcePlan(ObjectRef(SHOP, ObjectKey("town", "a")), "complete", unwritten=refs)])
+    assert not plan.has_changes
+    shown = list(lines(plan, Style(colour=False)))
+    assert shown[:2] == ["No longer written (see prune):", "  ConfigMap town/old-0, of Shop town/a"]
+    assert shown[20:] == [
+        "  ConfigMap town/old-19, of Shop town/a",
+        "  and 2 more objects",
+        "",
+        "Plan: no changes for 1 resource",
+    ]
+    first = document(plan)["resources"][0]["unwritten"][0]
+    assert first == {"apiVersion": "v1", "kind": "ConfigMap", "namespace": "town", "name": "old-0"}
