@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runner.base.page import PageSections
+from runner.core.dependents.kind import Owned
 from runner.core.engine.job import Event
 from runner.core.kube.cache import Cache
+from runner.core.kube.health import Health, HealthState
 from runner.core.kube.watch_events import Applied, Deleted
 from runner.core.queue.concurrency import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
@@ -22,6 +24,8 @@ from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
     from runner.core.reconcile.controller import Controller
+
+_HEALTH = Health(HealthState.IN_PROGRESS, "0 of 2 ready: ImagePullBackOff")
 
 
 class Objects:
@@ -108,7 +112,7 @@ def views_of(
         [cast("Controller", kind)],
         journal or Journal(time.time),
         sections,
-        lambda owner: [(GVK("apps", "v1", "Deployment"), owner.key)],
+        lambda owner: [Owned(GVK("apps", "v1", "Deployment"), owner.key, "u", _HEALTH)],
     )
 
 

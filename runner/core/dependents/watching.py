@@ -181,10 +181,6 @@ class Dependents:
         except TimeoutError:
             return None
 
-    def known(self, owner: ObjectRef) -> list[tuple[GVK, ObjectKey]]:
-        """Return the dependents of an object that are known now."""
-        return [(kind.gvk, key) for kind in self.kinds_of(owner.gvk) for key, _ in kind.ledger.owned_by(owner)]
-
     def owned_now(self, owner: Owner) -> str:
         """Digest the dependents of an object as they are known now; empty if a part is unknown."""
         return self._owned_now(owner.ref) or ""

@@ -34,7 +34,7 @@ class OperatorPage(Part):
         name = name_of(settings, auth.pod_namespace(auth.HostEnvironment.of_process()))
         place = OperatorInfo(name, cluster, settings.namespaces, settings.runner_dir, time.time())
         sections = [added for part in operator.parts if (added := part.sections()) is not None]
-        views = Views(place, kinds, self._journal, sections, operator.dependents.known)
+        views = Views(place, kinds, self._journal, sections, operator.dependents.owned_by)
         page = StatusPage(views, StreamTimings())
         url = await page.start(self._address)
         operator.stack.push_async_callback(page.close)

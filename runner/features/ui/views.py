@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from runner import __version__
 from runner.base.config import paths
 from runner.base.page import PageSections, kind_id, names
+from runner.core.dependents.kind import Owned
 from runner.core.engine.job import Outcome
 from runner.core.engine.output import logs_command, node_command, pod_log_command
 from runner.core.engine.run_folders import Kept
@@ -93,7 +94,7 @@ class Views:
         kinds: Sequence[Controller],
         journal: Journal,
         sections: Sequence[PageSections] = (),
-        dependents: Callable[[ObjectRef], Sequence[tuple[GVK, ObjectKey]]] = lambda _owner: (),
+        dependents: Callable[[ObjectRef], Sequence[Owned]] = lambda _owner: (),
     ) -> None:
         """`sections` are those of features, in the order in which the page shows them."""
         self._dependents = dependents
@@ -189,10 +190,7 @@ class Views:
             "gone": obj is None,
             **(_contents(obj) if obj is not None else {}),
             "fields": fields_of(obj, self._journal.secrets.get((of.watch.gvk, key))) if obj is not None else {},
-            "dependents": [
-                {**names(gvk, name), "api_version": gvk.api_version}
-                for gvk, name in islice(self._dependents(ObjectRef(of.watch.gvk, key)), _MOST_DEPENDENTS)
-            ],
+            "dependents": self._owned(ObjectRef(of.watch.gvk, key)),
             **self._streak(of.watch.gvk, key),
             "standing": _queue_entry(standing) if standing is not None else None,
             "next": _next(of, key),
@@ -201,6 +199,19 @@ class Views:
             "runs": self._with_resolved(runs),
             "now": time.time(),
         }
+
+    def _owned(self, owner: ObjectRef) -> list[JSON]:
+        """Return the dependents of an object, the worst first."""
+        owned = sorted(self._dependents(owner), key=lambda one: (one.health.state, str(one.gvk), one.key))
+        return [
+            {
+                **names(one.gvk, one.key),
+                "api_version": one.gvk.api_version,
+                "state": one.health.state.name.lower().replace("_", " "),
+                "message": _cut(one.health.message, _SHORT),
+            }
+            for one in owned[:_MOST_DEPENDENTS]
+        ]
 
     def _sections_of(self, gvk: GVK, obj: Object) -> list[JSON]:
         return [section for added in self._sections if (section := added.of_object(gvk, obj)) is not None]

@@ -410,6 +410,8 @@ function drawObject(data) {
     data.dependents.length ? [el("h2", {}, "Dependents"), table("Dependents", [
       ["Object", (one) => named(one)],
       ["Kind", (one) => `${one.kind} (${one.api_version})`],
+      ["Health", (one) => tag(one.state), "tight"],
+      ["Message", (one) => brief(one.message), "message"],
     ], data.dependents, "")] : "",
     fieldsOf(data));
 }

@@ -137,6 +137,8 @@ def test_an_object_shows_its_cause_once_its_failures_counted_and_its_fields_with
     )
     assert len([row for row in reader.rows() if "3 times" in " ".join(row)]) == 1
     assert "Deployment (apps/v1)" in text
+    assert "in progress" in text
+    assert "0 of 2 ready: ImagePullBackOff" in text
     assert "size: 3\npassword: ********" in text
     assert "delayed" not in text
 

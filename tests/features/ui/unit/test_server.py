@@ -308,9 +308,9 @@ async def test_an_object_has_its_fields_and_dependents_without_secrets(
         "url": f"https://me:{MASK}@example.com/x",
     }
     assert found["fields"]["status"] == {"ready": 2}
-    assert [(one["kind"], one["name"], one["api_version"]) for one in found["dependents"]] == [
-        ("Deployment", "sample", "apps/v1")
-    ]
+    (one,) = found["dependents"]
+    assert (one["kind"], one["name"], one["api_version"]) == ("Deployment", "sample", "apps/v1")
+    assert (one["state"], one["message"]) == ("in progress", "0 of 2 ready: ImagePullBackOff")
 
 
 @pytest.mark.parametrize(
