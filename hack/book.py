@@ -2,6 +2,7 @@
 
 Fences of the tutorial contain words for its test after their language. Links to files outside docs/ work in repository
 browsers, but not on the site: the hook keeps their text. Links whose text is a file name get the title of their target.
+A comment `buttons` becomes its links, as buttons.
 Long code in tables can break after its separators, not inside a word. A comment `screenshot` becomes the pictures that
 hack/screenshots.py has written.
 """
@@ -17,6 +18,7 @@ _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?:runner/|examples/feature|CONTR
 
 
 _FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\((?P<path>[\w./-]+\.md)(?P<anchor>#[\w-]+)?\)")
+_BUTTONS = re.compile(r"<!-- buttons: (?P<links>.+) -->")
 _SCREENSHOT = re.compile(r"<!-- screenshot: (?P<name>[\w-]+): (?P<text>.+) -->")
 _CELL = re.compile(r"<td.*?</td>", re.DOTALL)
 _CODE = re.compile(r"<code>([^<]*)</code>")
@@ -30,6 +32,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page's text for the site."""
     folder = Path(page.file.abs_src_path).parent
     plain = _OUTSIDE.sub(r"`\1`", _FENCE.sub(r"\1", markdown))
+    plain = _BUTTONS.sub(lambda found: found["links"].replace(")", "){ .md-button }"), plain)
     plain = _SCREENSHOT.sub(lambda found: _pictures(found, folder), plain)
     return _FILE_NAME.sub(lambda found: _titled(found, folder), plain)
 

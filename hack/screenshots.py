@@ -1,10 +1,12 @@
 """Screenshots of the status page and of `dev`, light and dark: `make docs` writes them to docs/screenshots.
 
-They are not in the repository. Without a browser, the site has no screenshots, and a line says why.
+They are not in the repository, except for the picture of the first page: it is written again when a file of the page is
+newer. Without a browser, the site has no screenshots, and a line says why.
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import html
 import os
@@ -28,13 +30,46 @@ from tests.kit.programs import find_browser
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/screenshots"
+_NAME = "--leader-election-id=memcached-operator"
+"""The name of the operator on the page."""
+_PICTURE = ROOT / "docs/pictures/page.webp"
+_OF_PAGE = ROOT / "runner/features/ui/files"
+_CHECKOUT = 60.0
+"""Seconds by which files of one checkout differ in age."""
 _ROWS, _COLUMNS = 30, 120
 _DEADLINE = 300.0
 _FRAME = "\x1b[H\x1b[J"
 """What the live view writes before each picture."""
+_OBJECTS = """
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {namespace}}}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {{name: quota, namespace: {namespace}}}
+spec: {{hard: {{count/deployments.apps: "{most}"}}}}
+---
+apiVersion: cache.example.com/v1alpha1
+kind: Memcached
+metadata: {{name: {name}, namespace: {namespace}}}
+spec: {{size: 2}}
+"""
+_MEMCACHEDS = (("cart", "shop", 9), ("session", "shop", 9), ("pages", "shop", 9), ("search", "lab", 0))
+"""Names and namespaces of resources, and how many Deployments a quota permits there."""
+_NO_PATHS = """
+for (const node of document.querySelectorAll(".place")) {
+  node.textContent = node.textContent.replace(arguments[0], "/opt/ansible");
+}
+"""
 _PRE = """\
 <meta charset="utf-8"><meta name="color-scheme" content="light dark"><main>
-<pre style="font: 14px monospace; line-height: 1.4; padding: 1em">{}</pre></main>
+<style>
+  pre {{ font: 14px monospace; line-height: 1.4; padding: 1em; white-space: pre-wrap }}
+  .s1 {{ font-weight: bold }} .s2 {{ opacity: .7 }} .s31 {{ color: light-dark(#b3261e, #ff9e96) }}
+  .s32 {{ color: light-dark(#1a6e3c, #7fd3a0) }} .s33 {{ color: light-dark(#7a4d00, #f0bf6c) }}
+  .s36 {{ color: light-dark(#0b5cad, #7db7f3) }}
+</style><pre>{}</pre></main>
 """
 
 
@@ -49,9 +84,8 @@ class LiveView:
         self._reading.start()
 
     def frame(self) -> str:
-        """Return the last complete picture."""
-        pictures = self._written.decode(errors="replace").split(_FRAME)
-        return pictures[-2] if len(pictures) > 2 else ""  # noqa: PLR2004 - text before the first, and the newest part
+        """Return the last picture; empty before the first."""
+        return "".join(self._written.decode(errors="replace").split(_FRAME)[1:][-1:])
 
     def await_frame(self, pattern: str) -> re.Match[str]:
         """Return the match in a picture. Raises TimeoutError."""
@@ -81,7 +115,7 @@ def _live_view(state: Path) -> Iterator[LiveView]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
     environ = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm"}
-    command = [sys.executable, "-m", "runner", "dev", "--name=screenshots", "--", f"--runner-dir={state}/runs"]
+    command = [sys.executable, "-m", "runner", "dev", "--name=screenshots", "--", f"--runner-dir={state}/runs", _NAME]
     with subprocess.Popen(command, cwd=ROOT, env=environ, stdin=slave, stdout=slave, stderr=slave) as process:
         os.close(slave)
         view = LiveView(process, master)
@@ -92,10 +126,34 @@ def _live_view(state: Path) -> Iterator[LiveView]:
             os.close(master)
 
 
+def _draw(reader: Reader) -> None:
+    """Write the picture of the first page, unless it is newer than the page."""
+    newest = max(path.stat().st_mtime for path in _OF_PAGE.iterdir())
+    if _PICTURE.exists() and _PICTURE.stat().st_mtime > newest - _CHECKOUT:
+        return
+    reader.prefer("light")
+    _PICTURE.write_bytes(_captured(reader, format="webp", quality=80))
+
+
 def _take(reader: Reader, name: str) -> None:
     for scheme in ("light", "dark"):
         reader.prefer(scheme)
-        reader.driver.save_screenshot(str(FOLDER / f"{name}-{scheme}.png"))
+        (FOLDER / f"{name}-{scheme}.png").write_bytes(_captured(reader, format="png"))
+
+
+def _captured(reader: Reader, **how: object) -> bytes:
+    """Return a picture of the page, without what is below its content and without paths of this machine."""
+    reader.script(_NO_PATHS, str(ROOT))
+    bottom = reader.script("return document.querySelector('main').lastElementChild.getBoundingClientRect().bottom")
+    clip = {"x": 0, "y": 0, "width": 1280, "height": bottom + 24, "scale": 1}
+    return base64.b64decode(reader.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip, **how})["data"])
+
+
+def _coloured(text: str) -> str:
+    """Return text of a terminal as HTML. A style begins with its number, and ends with 0."""
+    escaped = html.escape(text.replace("\r", ""))
+    styled = re.sub(r"\x1b\[([1-9][0-9]*)m(.*?)\x1b\[0m", r'<span class="s\1">\2</span>', escaped)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", styled)
 
 
 def main() -> int:
@@ -109,23 +167,35 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="ansible-operator-screenshots-") as folder,
         _live_view(Path(folder)) as view,
     ):
-        page = view.await_frame(r"Page: (http\S+)")[1]
+        page = view.await_frame(r"Page: (http[^\s\x1b]+)")[1]
         config = f"--kubeconfig={folder}/ansible-operator/clusters/screenshots/run/kubeconfig"
-        sample = f"--filename={ROOT}/config/samples/cache_v1alpha1_memcached.yaml"
-        subprocess.run([kubectl, config, "apply", sample], check=True, stdout=subprocess.DEVNULL)
-        view.await_frame("memcached-sample")
-        waited = (kubectl, config, "wait", "--for=condition=Successful", "memcached/memcached-sample", "--timeout=120s")
-        subprocess.run(waited, check=True, stdout=subprocess.DEVNULL)
+        for name, namespace, most in _MEMCACHEDS:
+            text = _OBJECTS.format(name=name, namespace=namespace, most=most)
+            apply = (kubectl, config, "apply", "--filename=-")
+            subprocess.run(apply, input=text, text=True, check=True, stdout=subprocess.DEVNULL)
+        for name, namespace, most in _MEMCACHEDS:
+            condition = f"--for=condition={'Successful' if most else 'Failure'}"
+            waited = (
+                kubectl,
+                config,
+                "wait",
+                condition,
+                f"memcached/{name}",
+                f"--namespace={namespace}",
+                "--timeout=120s",
+            )
+            subprocess.run(waited, check=True, stdout=subprocess.DEVNULL)
         driver = start(Path(folder, "chromium"))
         try:
             reader = Reader(driver)
             reader.resize(1280)
             reader.open(page)
-            reader.await_text("Memcached")
+            reader.await_text("3 ready", "1 failing")
             _take(reader, "status-page")
+            _draw(reader)
             shown = Path(folder, "dev.html")
             text = view.frame().replace(str(ROOT), "~/memcached-operator").replace(folder, "~/.local/state")
-            shown.write_text(_PRE.format(html.escape(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text))), encoding="utf-8")
+            shown.write_text(_PRE.format(_coloured(text)), encoding="utf-8")
             reader.open(shown.as_uri())
             _take(reader, "dev")
         finally:

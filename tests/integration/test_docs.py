@@ -67,6 +67,13 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_hosts(si
     assert [str(page) for page in pages if loaded.search(page.read_text())] == []
 
 
+def test_the_first_page_has_logo_install_line_buttons_picture_and_the_next_page(site: Path) -> None:
+    first = (site / "index.html").read_text()
+    wanted = ("pictures/logo.svg", "language-sh", 'class="md-button" href="guide/"', "pictures/page.webp")
+    assert [part for part in (*wanted, "footer__link--next") if part not in first] == []
+    assert (site / "pictures/page.webp").stat().st_size < 60 << 10
+
+
 @pytest.mark.nightly
 def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     project = tmp_path / "project"
@@ -111,6 +118,14 @@ def test_code_in_a_table_breaks_only_between_words(url: str, reader: Reader, pag
     reader.open(url + page)
     assert reader.script("return document.querySelectorAll('td code').length") > 10
     assert reader.script(_BROKEN_WORDS) == []
+
+
+@pytest.mark.parametrize("page", ["flags/", "watches/", "status/"])
+def test_tables_fit_in_a_window_of_1280_pixels(url: str, reader: Reader, page: str) -> None:
+    reader.resize(1280)
+    reader.open(url + page)
+    assert [table for table in reader.script(_TABLES) if table["hidden"] > 0] == []
+    assert reader.script(_BROKEN_WORDS.replace("table td", "table th")) == []
 
 
 @pytest.mark.parametrize("page", ["flags/", "watches/", "migration-do/"])

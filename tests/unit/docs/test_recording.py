@@ -25,7 +25,7 @@ def test_a_recording_shows_the_lines_of_each_terminal_at_their_time(pane: Pane) 
     title, typed, shown, other = texts(svg("a & b", [pane, Pane("second terminal")]))
     assert (title.text, other.text) == ("first terminal", "second terminal")
     assert (typed.get("class"), typed.text) == ("line typed", "$ run <it>")
-    assert shown.get("style") == "animation-duration:1.3s"
+    assert shown.get("style") == "animation-duration:0.3s"
     assert float(title.attrib["y"]) < float(typed.attrib["y"]) < float(shown.attrib["y"]) < float(other.attrib["y"])
 
 
