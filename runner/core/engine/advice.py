@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -47,20 +47,22 @@ _MOST_NAMES = 1000
 """Names of variables that are compared with an undefined one."""
 
 
-def explain(result: RunResult, names: Collection[str] = ()) -> RunResult:
+def explain(result: RunResult, names: Iterable[str] = ()) -> RunResult:
     """Complete messages of ssh about the user of the operator's process, and those about undefined variables.
 
-    `names`: variables that the run received.
+    `names`: variables that the run received; they are read only for a message about an undefined one.
     """
-    return replace(result, failures=tuple(_explained(failure, names) for failure in result.failures))
+    is_needed = any(_UNDEFINED.search(failure.message) for failure in result.failures)
+    known = list(islice(names, _MOST_NAMES)) if is_needed else []
+    return replace(result, failures=tuple(_explained(failure, known) for failure in result.failures))
 
 
-def _explained(failure: TaskFailure, names: Collection[str]) -> TaskFailure:
+def _explained(failure: TaskFailure, names: Sequence[str]) -> TaskFailure:
     message = failure.message
     if _NO_USER.search(message):
         return replace(failure, message=f"{message} ({NO_USER})")
     undefined = _UNDEFINED.search(message)
-    alike = difflib.get_close_matches(undefined[1], islice(names, _MOST_NAMES), 1, 0.8) if undefined else []
+    alike = difflib.get_close_matches(undefined[1], names, 1, 0.8) if undefined else []
     return replace(failure, message=f"{message} (did you mean {alike[0]}?)") if alike else failure
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure
 from runner.core.engine.pipeline import Ending, Pipeline, Stop
 from runner.core.engine.retention import KeptRuns
 from runner.core.masking.masker import MASK
+from runner.core.watches.watch import Role
 from runner.values.errors import EngineError
 
 TASK = {"task": "Log in", "task_path": "/r/main.yml:3", "host": "localhost"}
@@ -90,6 +92,17 @@ async def test_events_are_masked_for_the_log_the_attempt_the_artifacts_and_the_r
     assert result.failures == (TaskFailure("Log in", f"no {MASK}", "/r/main.yml:3"),)
     folder = job.run_dir / "artifacts" / job.ident
     assert ((folder / "stdout").read_text(), (folder / "rc").read_text()) == (f"no {MASK}\n", "2")
+
+
+@pytest.mark.parametrize(("name", "alike"), [("siize", "size"), ("replicaz", "replicas"), ("colour", "")])
+async def test_an_undefined_variable_is_compared_with_the_spec_and_the_defaults_of_the_role(
+    make_job: Callable[..., Job], tmp_path: Path, name: str, alike: str
+) -> None:
+    (tmp_path / "defaults").mkdir()
+    (tmp_path / "defaults/main.yml").write_text("---\n# a comment\nreplicas: 1\nmap:\n  colours: 1\n")
+    event = {**FAILED, "event_data": {**TASK, "res": {"msg": f"'{name}' is undefined"}}}
+    result = await run(make_job(content=Role("r", tmp_path), extra_vars={"size": 1}), Scripted([event]))
+    assert result.failures[0].message == f"'{name}' is undefined" + (f" (did you mean {alike}?)" if alike else "")
 
 
 async def test_known_events_count_for_the_result_only(make_job: Callable[..., Job]) -> None:
