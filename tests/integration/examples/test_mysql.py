@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,19 +46,6 @@ def mysql(install: Install, backups: Path) -> Example:
 def kinds(mysql: Example, namespace: str) -> dict[str, Resources]:
     names = ("MySQLCluster", "MySQLDatabase", "MySQLUser", "MySQLBackup", "MySQLRestore")
     return {name.removeprefix("MySQL").lower(): mysql.resources(name, namespace) for name in names}
-
-
-@pytest.fixture
-def volumes(mysql: Example, namespace: str) -> Iterator[str]:
-    """A storage class with a volume for each of three servers: this control plane has no provisioner of volumes."""
-    objects, name = mysql.objects("v1", "persistentvolumes"), f"of-{namespace}"
-    for number in range(3):
-        spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": name}
-        where = {"hostPath": {"path": f"/nowhere/{name}"}}
-        objects.create({"metadata": {"name": f"{name}-{number}"}, "spec": {**spec, **where}})
-    yield name
-    for number in range(3):
-        objects.delete(f"{name}-{number}")
 
 
 def elsewhere(server: Server, **more: Any) -> Json:
@@ -297,11 +283,11 @@ class Servers:
 
 
 def test_servers_are_upgraded_one_by_one(
-    mysql: Example, kinds: dict[str, Resources], mariadb: Server, namespace: str, volumes: str
+    mysql: Example, kinds: dict[str, Resources], mariadb: Server, namespace: str
 ) -> None:
     servers = Servers(mysql, kinds["cluster"], namespace)
     secret(mysql, namespace, "root", password=ROOT_PASSWORD)
-    storage = {"size": "1Gi", "storageClassName": volumes, "whenDeleted": "Delete"}
+    storage = {"size": "1Gi", "whenDeleted": "Delete"}
     servers.cluster.make("main", elsewhere(mariadb, replicas=3, image=OLD, storage=storage), annotations=OFTEN)
     servers.await_status(readyReplicas=3, updatedReplicas=3)
     servers.await_images(OLD, OLD, OLD)
