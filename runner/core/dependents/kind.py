@@ -184,14 +184,11 @@ class DependentKind:
 
     def _received(self, scope: str, event: WatchEvent) -> None:
         notifications = self._take(scope, event)
-        match event:
-            case Applied(obj) | Deleted(obj):
-                self.followed(self.owners(obj))
-                if self._listener is not None:
+        if self._listener is not None:
+            match event:
+                case Applied(obj) | Deleted(obj):
                     self._listener.changed(key_of(obj))
-            case Synced():
-                self.followed(None)
-                if self._listener is not None:
+                case Synced():
                     self._listener.listed()
         for notification in notifications:
             self._on_change(notification)
@@ -209,13 +206,16 @@ class DependentKind:
                 self.ledger.restarted(scope)
                 return ()
             case Synced():
+                self.followed(None)
                 return self._found(self.ledger.synced(scope))
             case Deleted(obj):
-                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, self.owners(obj), whole=False))
+                self.followed(targets := self.owners(obj))
+                return self.ledger.deleted(key_of(obj), ObjectState.of(obj, targets, whole=False))
             case Applied(obj):
                 key, targets = key_of(obj), self.owners(obj)
                 if not targets and not self.ledger.concerns(key):
                     return ()
+                self.followed(targets)
                 return self._found(self.ledger.applied(scope, key, ObjectState.of(obj, targets, whole=False)))
 
     def _found(self, finding: LedgerResult) -> tuple[Notification, ...]:
@@ -316,6 +316,7 @@ class DependentKind:
         """Retry the reads of statuses in the object's namespace after a while, because the permission may come."""
         if key.namespace not in self._refused:
             asyncio.get_running_loop().call_later(_REFUSED, self._retry, key.namespace)
+            self.followed(None)
         self._refused.setdefault(key.namespace, {})[key] = None
 
     def _retry(self, namespace: str) -> None:
@@ -333,7 +334,9 @@ def health_of(state: ObjectState, *, may_read: bool) -> Health:
     status = state.status
     if state.deleting:
         return _DELETED
+    if not may_read:
+        return _NOT_READABLE
     if status is None or status.health == health.UNREAD:
-        return health.UNREAD if may_read else _NOT_READABLE
+        return health.UNREAD
     is_behind = state.generation is not None and status.generation != state.generation
     return health.NOT_OBSERVED if is_behind else status.health

@@ -13,6 +13,7 @@ from runner.core.dependents.ledger import Ledger
 from runner.core.dependents.notification import Notification
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.health import HealthState
 from runner.core.kube.watch_events import Applied
 from runner.values.errors import ApiUnavailableError, ForbiddenError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
@@ -142,3 +143,27 @@ async def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_u
         watched.event("elsewhere", 0, "other")
         await asyncio.sleep(61)
         assert capsys.readouterr().out.count("Cannot read dependents") == 1
+
+
+async def test_the_health_of_a_dependent_is_known_after_its_read_and_unknown_while_reads_are_refused() -> None:
+    async with Watched() as watched:
+        told: list[object] = []
+        watched.kind.followed = told.append
+
+        def states() -> list[HealthState]:
+            return [owned.health.state for owned in watched.kind.owned_by(OWNER)]
+
+        watched.event("web", 0)
+        assert states() == [HealthState.UNKNOWN]
+        await asyncio.sleep(1)
+        assert states() == [HealthState.READY]
+        assert told == [(OWNER,), (OWNER,)]
+        watched.server.error = ForbiddenError("GET deployments", status=403)
+        watched.event("web", 1)
+        await asyncio.sleep(1)
+        assert states() == [HealthState.UNKNOWN]
+        assert told[2:] == [(OWNER,), None]
+        watched.server.error = None
+        await asyncio.sleep(61)
+        assert states() == [HealthState.READY]
+        assert told[4:] == [(OWNER,)]
