@@ -50,6 +50,7 @@ that are active. The end is a summary, with the permissions that config/rbac lac
 
 Flags after `--` are passed to `ansible-operator run`."""
 _EXAMPLES = ("", "--node=real -- --log-level=debug")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LONGEST_NAME = 40
 _CANCEL = 0.5
 """Seconds after the grace period that the operator has to cancel runs and to write their status."""
@@ -78,7 +79,7 @@ class News(Enum):
 
 @dataclass(slots=True)
 class _StopSignal:
-    """Handler of Ctrl-C and SIGTERM. The first one interrupts the start, which can take minutes."""
+    """Handler of Ctrl-C, SIGTERM and a closed terminal. The first one interrupts the start, which can take minutes."""
 
     news: SimpleQueue[News] = field(default_factory=SimpleQueue)
     """Wakes the main thread. A signal handler may put an item, as it may not set an event."""
@@ -108,7 +109,7 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
     settings = _settings(add, (GRACE, *arguments.flags), os.environ)
     _project(settings, os.environ, lambda: None)  # before the control plane starts, which takes seconds
     stop = _StopSignal()
-    handlers = {number: signal.signal(number, stop.receive) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, stop.receive) for number in _SIGNALS}
     try:
         with _control_plane(arguments) as (cluster, kubectl, environ):
             _install(kubectl, environ)
@@ -298,5 +299,6 @@ def _describe(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with suppress(OSError):  # the terminal was closed, or the reader of the pipe has ended
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

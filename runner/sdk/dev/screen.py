@@ -6,6 +6,7 @@ import json
 import shutil
 import threading
 import urllib.request
+from contextlib import suppress
 from typing import Any, TextIO
 
 from runner.base.console import Line
@@ -80,8 +81,9 @@ class Screen:
             self._write(f"{_HOME_AND_CLEAR}{text}\n")
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        with suppress(OSError):  # the terminal was closed, or the reader of a pipe has ended
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def _read(url: str) -> Any:

@@ -119,7 +119,7 @@ def test_ctrl_c_names_the_run_that_it_waits_for_and_a_second_one_ends_it_with_a_
         things.create("a")
         subject = f"Thing {project.namespace}/a"
         terminal.await_shown(lambda shown: f"{subject}: task 2: Wait long" in shown, "the run", patience())
-        wait_until(lambda: "configmaps" in record.read_text(), "the record")
+        wait_until(lambda: record.exists() and "configmaps" in record.read_text(), "the record")
         os.write(terminal._master, b"\x03")
         sentence = f"Stopping: waits up to 2 s for {subject} (task 2: Wait long). Ctrl-C again stops it now"
         terminal.await_shown(lambda shown: sentence in shown, sentence, patience())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,15 @@ def test_dev_ignores_the_kubeconfig_of_the_environment(
     printed = capsys.readouterr()
     assert printed.out.startswith(f"KUBECONFIG={project / 'given'} is ignored: a separate control plane starts.")
     assert "the separate control plane" in printed.err
+    assert not (project / "writes").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_start_ends_dev_also_that_of_a_closed_terminal(
+    project: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(named, "foreground", lambda *_: signal.raise_signal(number))
+    assert main.main(["dev", "--node=fake"]) == 128 + number
     assert not (project / "writes").exists()
 
 

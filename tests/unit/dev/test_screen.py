@@ -57,6 +57,16 @@ def test_colours_are_shown_on_a_terminal_that_wants_them(monkeypatch: pytest.Mon
     assert "\x1b[31merror: Odd \\x1b[2J\x1b[0m" in shown.getvalue()
 
 
+def test_a_terminal_that_was_closed_does_not_prevent_the_stop() -> None:
+    class Closed(Terminal):
+        def write(self, _: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    screen = Screen(LiveView(), Closed())
+    screen.stop(2.0)
+    screen.close()
+
+
 def test_the_objects_are_those_of_the_status_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     shown, view = Terminal(), LiveView()
