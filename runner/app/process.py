@@ -72,11 +72,11 @@ class StopSignals:
         if self.urgent.is_set():
             return
         if self.stop.is_set():
-            _log.warning("Canceling all runs", signal=name)
             self.urgent.set()
+            _log.warning("Canceling all runs", signal=name)
             return
+        self.stop.set()  # before the log, which fails if nothing reads it any more
         _log.info("Stopping", signal=name, grace_seconds=self._grace)
-        self.stop.set()
 
 
 def return_large_blocks() -> bool:

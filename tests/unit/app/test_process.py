@@ -57,6 +57,22 @@ async def test_a_shortage_that_continues_is_logged_again_after_a_while() -> None
     assert len(logs) == 2
 
 
+async def test_a_signal_stops_the_operator_also_if_nothing_reads_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unread:
+        def info(self, *_: object, **__: object) -> None:
+            raise BrokenPipeError
+
+        warning = info
+
+    monkeypatch.setattr(process, "_log", Unread())
+    signals = process.StopSignals(30.0)
+    for event in (signals.stop, signals.urgent):
+        assert not event.is_set()
+        with pytest.raises(BrokenPipeError):
+            signals._caught("SIGTERM")
+        assert event.is_set()
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> Iterator[Path]:
     """A runner folder that another process uses, as long as it runs."""
