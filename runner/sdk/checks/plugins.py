@@ -114,11 +114,17 @@ def _ask(
 
 def _message(use: Use, name: str, collection: str, places: SearchPath) -> str:
     prefix = f"{collection}." if collection else ""
+    short = name.removeprefix(prefix)
+    version = core_changes.installed_version(collection, places) if collection else None
+    where = f" in {collection} {'.'.join(map(str, version))}" if version else ""
+    files = [path for root in places.collections for path in root.glob(f"*/*/plugins/{use.kind}*/{short}.py")]
+    others = {f"{path.parts[-5]}.{path.parts[-4]}.{short}" for path in files}
+    if others:
+        best = min(others, key=lambda full: (not full.startswith("kubernetes.core."), full))
+        return f"no {use.kind} {use.name!r}{where}; did you mean {best}?"
     collections = [collection] if collection else ["ansible.builtin", *use.collections]
     roots = [root for name in collections for root in _roots(name, places)]
     known = {path.stem for root in roots for folder in _FOLDERS[use.kind] for path in (root / folder).glob("[a-z]*.*")}
     known |= {path.stem for folder in use.libraries for path in folder.glob("*.py")} if use.kind == "module" else set()
     keywords = task_fields.KEYWORDS if use.kind == "module" and not collection else frozenset()
-    version = core_changes.installed_version(collection, places) if collection else None
-    where = f" in {collection} {'.'.join(map(str, version))}" if version else ""
-    return f"no {use.kind} {use.name!r}{where}{meant(name.removeprefix(prefix), [*known, *keywords], prefix)}"
+    return f"no {use.kind} {use.name!r}{where}{meant(short, [*known, *keywords], prefix)}"

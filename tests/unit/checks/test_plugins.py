@@ -75,6 +75,7 @@ def test_ansible_decides_about_names_without_a_file(tmp_path: Path) -> None:
         ("lookup", "no.such.one"),
         ("filter", "no.such.two"),
         ("module", "zzzzzz"),
+        ("module", "thing"),
     ]
     errors = reported(tmp_path, names)
     assert [line for line in errors if "error" in line] == [
@@ -85,6 +86,7 @@ def test_ansible_decides_about_names_without_a_file(tmp_path: Path) -> None:
         "8: error: no test 'mach'; did you mean match?",
         "9: error: no lookup 'tempate'; did you mean template?",
         "12: error: no module 'zzzzzz'",
+        "13: error: no module 'thing'; did you mean a.b.thing?",
     ]
     assert [line.partition("; searched")[0] for line in errors if "warning" in line] == [
         "7: warning: changed is a test, which Ansible does not accept as a filter: write `is changed`",
