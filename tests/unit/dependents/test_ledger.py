@@ -340,3 +340,27 @@ class TestSuspects:
         assert [(notifications.target, notifications.fields) for notifications in scenario.notifications[-1:]] == [
             (CURIOUS, ("status.ready",))
         ]
+
+
+def test_the_dependents_of_an_owner_follow_each_change_of_their_owners() -> None:
+    scenario = LedgerScenario(OWNER)
+
+    def owned() -> list[int]:
+        return [len(scenario.ledger.owned_by(owner)) for owner in (OWNER, OTHER)]
+
+    assert owned() == [0, 0], "the index exists before the first event"
+    scenario.seen(deployment(1))
+    assert owned() == [1, 0]
+    scenario.seen(deployment(2), OWNER, OTHER)
+    assert owned() == [1, 1]
+    scenario.seen(deployment(3), OTHER)
+    assert owned() == [0, 1]
+    scenario.stray(deployment(4))
+    assert owned() == [0, 0]
+    scenario.seen(deployment(5), OWNER)
+    scenario.ledger.deleted(KEY, ObjectState.of(deployment(6), (OWNER,), whole=False))
+    assert owned() == [0, 0]
+    written = ObjectState.of(deployment(7, uid="u2"), (OTHER,), whole=True)
+    scenario.ledger.wrote("", KEY, RunWrite(OTHER, "u2", "7", written))
+    assert owned() == [0, 1], "a write of a run counts before its event"
+    assert not scenario.ledger._by_owner or OWNER not in scenario.ledger._by_owner
