@@ -208,9 +208,13 @@ def _suspect(progress: Progress, event: Event, *, unreachable: bool) -> Progress
 
 
 def _origin(event: Event) -> str:
-    """Return the place of the expression that failed, or of its task."""
+    """Return the place of the expression that failed, or of its task; of argument specs, the role's folder for them."""
     data = _data(event)
-    texts = (event.get("stdout"), mapping(data.get("res")).get("msg"))
+    result = mapping(data.get("res"))
+    role = mapping(result.get("validate_args_context")).get("path")
+    if isinstance(role, str) and role:
+        return f"{role}/meta"  # Ansible itself inserts the task that validates arguments
+    texts = (event.get("stdout"), result.get("msg"))
     places = (causes.origin(text) for text in texts if isinstance(text, str))
     return next(filter(None, places), str(data.get("task_path") or ""))
 

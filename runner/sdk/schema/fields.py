@@ -149,8 +149,14 @@ class SchemaMaker:
         for key in (camel, name):
             if snake_case(key) == name:
                 return key
-        self.problems.append(f"{path}: no field name converts to the variable {name!r}; the field has the same name")
+        self.problems.append(f"{path}.{name}: {renamed(name)}")
         return name
+
+
+def renamed(name: str) -> str:
+    """Return what to do about an option that is no variable of a spec: a field with its name becomes another one."""
+    variable = snake_case(name)
+    return f"the role gets this field as the variable {variable}; name the option {variable}"
 
 
 def _is_required(option: Any) -> bool:

@@ -25,7 +25,7 @@ from runner.core.watches.spec_paths import Step
 from runner.core.watches.watch import Role, Watch
 from runner.features.hosts.fields import INVENTORY
 from runner.sdk.schema import files
-from runner.sdk.schema.fields import OPERATOR_VARIABLES
+from runner.sdk.schema.fields import OPERATOR_VARIABLES, renamed
 from runner.values.errors import ConfigError
 from runner.values.objects import GVK
 
@@ -111,7 +111,11 @@ class _Comparison:
         known = fields | set(self.watch.vars) | OPERATOR_VARIABLES
         unset: dict[Path, list[tuple[str, int]]] = {}
         for path, name, line in _settings(self.role):
-            if name not in known and not name.startswith("_"):
+            if name in known or name.startswith("_"):
+                continue
+            if self.watch.snake_case_parameters and name in self.crd.lines:
+                self._warn(path, line, f"{name}: {renamed(name)}")
+            else:
                 unset.setdefault(path, []).append((name, line))
         crd = self._shown(self.crd.path)
         advice = "`ansible-operator generate crds` generates fields from meta/argument_specs.yml"

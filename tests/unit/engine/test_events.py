@@ -46,6 +46,11 @@ START = task_start("a")
 
 
 class TestFailures:
+    def test_arguments_that_the_spec_refuses_name_the_role_and_not_the_task_that_ansible_inserts(self) -> None:
+        refused = {"msg": "missing", "validate_args_context": {"name": "shop", "path": "/p/roles/shop", "type": "role"}}
+        (failure,) = result(START, failed("Validating arguments", refused), ONE_FAILED).failures
+        assert failure.path == "/p/roles/shop/meta"
+
     @pytest.mark.parametrize(
         ("res", "message"),
         [

@@ -86,6 +86,12 @@ def test_a_field_is_named_so_that_the_role_gets_its_variable(option: str, field:
     assert list(properties(f"{option}: {{}}")[0]) == [field]
 
 
+def test_an_option_that_no_field_becomes_is_reported_with_the_name_that_works() -> None:
+    _, problems = properties("bannerText: {type: str}")
+    gets = "the role gets this field as the variable banner_text; name the option banner_text"
+    assert problems == [f"spec.bannerText: {gets}"]
+
+
 def test_without_snake_case_fields_are_named_as_options() -> None:
     assert list(properties("http_port: {}", snake_case_parameters=False)[0]) == ["http_port"]
 

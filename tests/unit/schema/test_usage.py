@@ -122,6 +122,16 @@ def test_an_option_without_a_field_is_reported_with_its_place(warnings: Warnings
     assert warnings() == [f"{expected}generates fields from meta/argument_specs.yml"]
 
 
+def test_an_option_with_the_name_of_a_field_is_reported_with_the_variable_that_the_role_gets(
+    warnings: Warnings,
+) -> None:
+    give_fields("size", "bannerText")
+    give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ banner_text }}"}})
+    SPECS.write_text("---\nargument_specs:\n  main:\n    options:\n      size: {}\n      bannerText: {}\n")
+    gets = "the role gets this field as the variable banner_text; name the option banner_text"
+    assert warnings() == [f"{SPECS}:6: warning: bannerText: {gets}"]
+
+
 def test_a_variable_of_the_watch_needs_no_field(warnings: Warnings) -> None:
     give_fields("size")
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ image }}"}})
