@@ -12,23 +12,20 @@ Promises: `load` and `save` do not raise errors of the storage. They wait while 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from runner.base import log
 from runner.core.dependents.written import RecordsByWatch, WriteRecord
 from runner.core.kube.client import Client
-from runner.core.kube.state import ClusterState, FileState, StateStore
-from runner.values.backoff import JitteredBackoff
-from runner.values.errors import PASSING, ApiError, ConflictError
+from runner.core.kube.state import ClusterState, FileState, StateStore, until_available
+from runner.values.errors import ApiError
 from runner.values.objects import GVK
 
 KindsByWatch: TypeAlias = Mapping[GVK, frozenset[GVK]]
 """Kinds that its runs have created, by watched kind."""
-T = TypeVar("T")
 
 CONFIG_MAP = "ansible-operator-dependent-kinds"
 ENTRY = "dependent-kinds"
@@ -74,7 +71,7 @@ class KindStore:
     async def _read(self) -> Mapping[str, str]:
         """Return the texts of all entries by their keys; none if they cannot be read."""
         try:
-            stored = await _until_available(partial(self._state.read, ENTRY))
+            stored = await until_available(partial(self._state.read, ENTRY))
         except ApiError as error:
             self._warn(error)
             return {}
@@ -87,7 +84,7 @@ class KindStore:
             if self._saved.get(key) == text:
                 continue
             try:
-                await _until_available(partial(self._state.put, ENTRY, key, text))
+                await until_available(partial(self._state.put, ENTRY, key, text))
             except ApiError as error:
                 self._warn(error)
                 return False
@@ -102,17 +99,6 @@ class KindStore:
                 "their owner. The operator tries again within ten minutes",
                 error=str(error),
             )
-
-
-async def _until_available(send: Callable[[], Awaitable[T]]) -> T:
-    """Retry until the API server is available and no other operator writes. Raises ApiError for a refusal."""
-    backoff = JitteredBackoff(1.0, 60.0)
-    while True:
-        try:
-            return await send()
-        except (*PASSING, ConflictError) as error:
-            wanted = error.retry_after if isinstance(error, ApiError) else None
-            await asyncio.sleep(max(backoff.next(), wanted or 0.0))
 
 
 def _spell(kinds: KindsByWatch) -> dict[str, str]:

@@ -12,26 +12,40 @@ import base64
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from runner.base.config import atomic_file
 from runner.core.kube import forbidden
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Meaning, meaning
-from runner.values.errors import ApiError, ConflictError, NotFoundError
+from runner.values.backoff import JitteredBackoff
+from runner.values.errors import PASSING, ApiError, ConflictError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, annotations_of, key_of, metadata, uid_of
 
 CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 _LONGEST_MANAGER = 128
+T = TypeVar("T")
 
 
 class StateError(ApiError):
     """The storage refuses a request until an administrator changes something. `status` is 0 for a file."""
+
+
+async def until_available(send: Callable[[], Awaitable[T]]) -> T:
+    """Retry until the API server is available and no other operator writes. Raises ApiError for a refusal."""
+    backoff = JitteredBackoff(1.0, 60.0)
+    while True:
+        try:
+            return await send()
+        except (*PASSING, ConflictError) as error:
+            wanted = error.retry_after if isinstance(error, ApiError) else None
+            await asyncio.sleep(max(backoff.next(), wanted or 0.0))
 
 
 @dataclass(frozen=True, slots=True)

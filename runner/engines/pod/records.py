@@ -13,11 +13,13 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from runner.base import log
 from runner.core.engine.job import Job
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import until_available
 from runner.engines.pod import jobs
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import EVENTS, JOBS, PODS, SECRETS, Address, RecordedRun, RunRecord
@@ -129,13 +131,13 @@ class Records:
         if not self.namespace:
             return
         try:
-            for secret in await self._of_object(SECRETS, self.namespace):
+            for secret in await until_available(partial(self._of_object, SECRETS, self.namespace)):
                 key, uid = jobs.elsewhere(secret, gvk), str(metadata(secret)["labels"][jobs.RUN_OF])
                 run = jobs.recorded(secret, uid, self.address().key)
                 if key is not None and run is not None and is_gone(key, uid):
                     _log.info("Ending the run of an object that is gone", run=run.name, **key._asdict())
-                    await self.remove(run.name, run.namespace, self.place_of(run))
-        except (ApiError, ApiUnavailableError) as error:
+                    await until_available(partial(self.remove, run.name, run.namespace, self.place_of(run)))
+        except ApiError as error:
             _log.warning("Cannot end the runs of objects that are gone", error=str(error))
 
     # Creation.

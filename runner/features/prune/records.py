@@ -15,7 +15,7 @@ from runner.core.kube import forbidden
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.presence import ABSENT
-from runner.core.kube.state import StateError
+from runner.core.kube.state import StateError, until_available
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.run_access import AccessObserver
 from runner.features.prune import record as records
@@ -155,11 +155,11 @@ class PruneRecords:
         informer, gvk = self._scope.informer, self._scope.watch.gvk
         try:
             async for _ in informer.known_namespaces():
-                for owner in await self._store.owners():
+                for owner in await until_available(self._store.owners):
                     is_ours = (owner.gvk.group, owner.gvk.kind) == (gvk.group, gvk.kind)
                     if is_ours and informer.presence(owner.key, owner.uid) is ABSENT:
                         await self._remove_if_gone(replace(owner, gvk=gvk))
-        except (ApiError, ApiUnavailableError) as error:
+        except ApiError as error:
             self._log.warning("Cannot remove the records of objects that no longer exist", error=str(error))
 
     async def _remove_if_gone(self, owner: ObjectRef) -> None:

@@ -11,7 +11,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.jobs import Address
 from runner.engines.pod.records import Records
-from runner.values.errors import ConflictError, ForbiddenError
+from runner.values.errors import ApiUnavailableError, ConflictError, ForbiddenError, ServerError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 
@@ -110,3 +110,37 @@ async def test_a_job_that_only_has_the_label_of_a_run_is_not_deleted_as_an_earli
     await records.create(job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid))
     assert api.deleted == ["run-u1-1"]
     assert api.created == ["run-u1-4", "run-u1-4"]
+
+
+class Interrupted:
+    """An API server that fails once, or refuses, before it lists the Secrets of runs."""
+
+    def __init__(self, error: Exception) -> None:
+        self.errors = [error]
+        self.lists = 0
+
+    async def request(self, _method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
+        assert path == "/api/v1/namespaces/operator/secrets"
+        assert params
+        self.lists += 1
+        if self.errors:
+            raise self.errors.pop()
+        return {"items": []}
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("error", "lists"),
+    [
+        (ApiUnavailableError("refused"), 2),
+        (ServerError("etcd", status=500), 2),
+        (ForbiddenError("secrets is forbidden", status=403), 1),
+    ],
+)
+async def test_the_search_for_runs_of_objects_that_are_gone_waits_for_the_end_of_an_outage(
+    error: Exception, lists: int
+) -> None:
+    api = Interrupted(error)
+    records = Records(cast("Client", api), lambda: pytest.fail("no address"), "operator", {})
+    await records.sweep(GVK("cache.example.com", "v1", "Memcached"), lambda *_: True)
+    assert api.lists == lists

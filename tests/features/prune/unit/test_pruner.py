@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +13,7 @@ import pytest
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube import answers
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.presence import ABSENT, PRESENT
 from runner.core.kube.state import StateError
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
@@ -493,3 +494,34 @@ async def test_a_run_that_begins_during_the_deletion_finds_the_object_deleted(be
     await bed.leave_out()
     await asyncio.gather(*tasks)
     assert waited == [True]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("error", "left"),
+    [(ApiUnavailableError("refused"), set[str]()), (StateError("configmaps is forbidden", status=403), {"gone"})],
+)
+async def test_records_of_objects_that_are_gone_are_removed_after_an_outage(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch, error: Exception, left: set[str]
+) -> None:
+    cluster, errors = bed.cluster, [error]
+    owners = cluster.owners
+    cluster.records["gone"] = ""
+
+    async def interrupted() -> Iterable[ObjectRef]:
+        if errors:
+            raise errors.pop()
+        return await owners()
+
+    async def known_namespaces() -> AsyncIterator[str]:
+        yield ""
+
+    async def get(*_: object) -> Object:
+        raise NotFoundError("no", status=404)
+
+    monkeypatch.setattr(cluster, "get", get)
+    monkeypatch.setattr(cluster, "owners", interrupted)
+    monkeypatch.setattr(cluster, "known_namespaces", known_namespaces, raising=False)
+    monkeypatch.setattr(cluster, "presence", lambda _, uid: ABSENT if uid == "gone" else PRESENT, raising=False)
+    await bed.pruner._records.sweep()
+    assert set(cluster.records) == left
