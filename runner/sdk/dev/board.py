@@ -35,6 +35,7 @@ _COMPACT, _ROOMY = 12, 20
 """Heights from which the view has the URL of the page, and the lines about the session and between its parts."""
 _LONGEST_WORD = 200
 _MOST_NAMED = 3
+_PROJECT = "project"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,12 @@ class LiveView:
     """URL of the status page, after the operator has logged it."""
     succeeded: int = 0
     failed: int = 0
-    last_error: str = ""
-    """The last error with its time."""
     _stage: str = "The operator starts …"
     """What happens instead of runs; empty if runs are possible."""
     _problem: Line | None = None
     """Why the project is invalid."""
+    _errors: dict[str, str] = field(default_factory=dict)
+    """Errors with their time, by what they are about: an object, the project, or anything else."""
     _runs: dict[str, _Run] = field(default_factory=dict)
     _latest: deque[Line] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _kinds: Sequence[Mapping[str, Any]] = ()
@@ -95,9 +96,10 @@ class LiveView:
                 self._runs.clear()
             case "The project was edited; the operator starts again":
                 self._stage, self._problem = "The operator starts again …", None
+                self._errors.pop(_PROJECT, None)
             case "The project is invalid; no run starts until you fix it":
                 self._stage, self._problem = "No run starts: the project is invalid", shown
-                self.last_error = shown.text
+                self._note(_PROJECT, shown.text)
             case "Run started":
                 self._runs[job] = _Run(console.subject(record), str(record.get("reason")))
             case "Task output" if job in self._runs and record.get("task"):
@@ -105,14 +107,26 @@ class LiveView:
             case "Run ended":
                 self._end(job, record, shown)
             case _ if shown.style == "error":
-                self.last_error = shown.text
+                self._note("", shown.text)
 
     def _end(self, job: str, record: Mapping[str, Any], shown: Line) -> None:
         self._runs.pop(job, None)
-        self.succeeded += record.get("outcome") == "succeeded"
+        subject = console.subject(record)
+        if record.get("outcome") == "succeeded":
+            self.succeeded += 1
+            self._errors.pop(subject, None)
         if shown.style == "error":
             self.failed += 1
-            self.last_error = f"{clock(record.get('ts'))} {console.subject(record)}: {record.get('error')}".lstrip()
+            self._note(subject, f"{clock(record.get('ts'))} {subject}: {record.get('error')}".lstrip())
+
+    def _note(self, about: str, error: str) -> None:
+        self._errors.pop(about, None)
+        self._errors[about] = error
+
+    @property
+    def last_error(self) -> str:
+        """The last error that is not repaired, with its time; empty if there is none."""
+        return next(reversed(self._errors.values()), "")
 
     def show(self, overview: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
         """Update the state from the views of the status page."""

@@ -124,7 +124,17 @@ def test_a_cause_goes_when_the_object_is_ready(view: LiveView) -> None:
     show(view, obj("mc", "ready", since="2026-11-29T22:41:03Z", message="Last reconciliation succeeded"))
     assert "replicaz" not in str(text(view))
     assert any(line.startswith("Memcached default/mc  ready  since ") for line in text(view))
+
+
+def test_the_last_error_is_one_that_is_not_repaired(view: LiveView) -> None:
+    begin(view)
+    take(view, msg="Run ended", level="error", outcome="failed", seconds=1.0, error="no (task 'Deploy', main.yml:3)")
+    take(view, msg="The project is invalid; no run starts until you fix it", level="error", problem="main.yml:3: tab")
+    assert "tab" in view.last_error
+    take(view, msg="The project was edited; the operator starts again", level="info")
     assert view.last_error == "Memcached default/mc: no (task 'Deploy', main.yml:3)"
+    take(view, msg="Run ended", level="info", outcome="succeeded", seconds=1.0, ok=1, changed=0)
+    assert view.last_error == ""
 
 
 @pytest.mark.parametrize(
