@@ -155,6 +155,6 @@ def test_a_project_in_other_folders_that_needs_the_old_version_is_found_with_the
         if each["ansibleCore"] == "2.18":
             assert (outcome, each["differences"]) == ("succeeded", [])
         else:
-            assert each["tasks"] == {"Shop/corner": {"started": 3, "last": "shop : Keep the goods"}}
+            assert each["tasks"] == {"Shop/corner": {"started": 3, "last": "Keep the goods"}}
             assert "Conditionals must have a boolean result" in outcome
             assert each["differences"] == ["ConfigMap/corner"]
