@@ -1,7 +1,8 @@
 """Plugins that files name and that do not exist: modules, filters, tests and lookups.
 
 Most names have a file in ansible-core or in their collection. Ansible's own loaders decide about other names, in a
-process with the environment of runs. A collection that is not installed is unknown: a warning names it once.
+process with the environment of runs, which imports no file of the project. A collection that is not installed is
+unknown: a warning names it once.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ def _ask(
 ) -> list[str | None]:
     """Return for each plugin the name that Ansible searched without success; None if it exists."""
     given = {
+        "project": str(cwd),
         "collections": [str(root.parent) for root in places.collections],
         "folders": sorted(map(str, folders)),
         "names": [[use.kind, use.name, use.collections] for use in uses],

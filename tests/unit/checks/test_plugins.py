@@ -17,7 +17,7 @@ NEEDS = "not found; add it to requirements.yml and run `ansible-galaxy collectio
 
 def reported(project: Path, names: list[tuple[Kind, str]], collections: tuple[str, ...] = ()) -> list[str]:
     """Return the problems of plugins, each in a line of its own."""
-    environ = {"HOME": str(project / "home")}
+    environ = {"HOME": str(project.parent / "home")}
     places = paths.search_path(
         cwd=project, roles_path="", collections_path=str(project / "collections"), environ=environ
     )
@@ -59,12 +59,11 @@ def test_plugins_with_files_need_no_ansible(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.lengthy
 def test_ansible_decides_about_names_without_a_file(tmp_path: Path) -> None:
     plugin(tmp_path, "collections/ansible_collections/a/b/plugins/modules/thing.py")
-    plugin(tmp_path, "filter_plugins/several.py", "class FilterModule:\n    def filters(self): return {'own': str}\n")
     runtime = "plugin_routing:\n  modules:\n    old_thing: {redirect: a.b.thing}\n"
     plugin(tmp_path, "collections/ansible_collections/a/b/meta/runtime.yml", runtime)
     names: list[tuple[Kind, str]] = [
         ("module", "a.b.old_thing"),
-        ("filter", "own"),
+        ("module", "a.b.thing"),
         ("module", "a.b.thin"),
         ("module", "debg"),
         ("module", "whne"),
@@ -92,6 +91,21 @@ def test_ansible_decides_about_names_without_a_file(tmp_path: Path) -> None:
         "7: warning: changed is a test, which Ansible does not accept as a filter: write `is changed`",
         f"10: warning: no.such.one: collection no.such {NEEDS}",
     ]
+
+
+@pytest.mark.lengthy
+@pytest.mark.parametrize("folder", ["filter_plugins", "set", "collections/ansible_collections/a/b/plugins/filter"])
+def test_no_file_of_the_project_is_imported_and_its_filters_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    imported = tmp_path / "imported"
+    plugin(tmp_path, f"{folder}/own.py", f"open({str(imported)!r}, 'w')\n")
+    plugin(tmp_path, "ansible.cfg", "[defaults]\nfilter_plugins = set\n")
+    name = "a.b.nothing" if folder.startswith("collections") else "nothing"
+    lines = reported(tmp_path, [("filter", name), ("module", "debg")])
+    assert lines == ["2: error: no module 'debg'; did you mean debug?"]
+    assert not imported.exists()
 
 
 def test_an_ansible_that_fails_leaves_the_names_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
