@@ -28,11 +28,11 @@ def hooks(kind: Kind) -> Hooks | None:
     return FollowedDependents(kind.scope, kind.operator, kind.status)
 
 
-def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
-    """Return the rights to read why pods are not ready."""
+def _rights(watch: Watch, _resource: ApiResource, places: Places) -> set[Right]:
+    """Return the rights to read why pods are not ready, which have a namespace also if the watched kind has none."""
     if not watch.more.get(FOLLOWS):
         return set()
-    return granting(places.of(resource), "", "pods", "list")
+    return granting([*filter(None, places.watched)] or [""], "", "pods", "list")
 
 
 FEATURE = Feature(
