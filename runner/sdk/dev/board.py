@@ -107,7 +107,7 @@ class LiveView:
             case "Run ended":
                 self._end(job, record, shown)
             case _ if shown.style == "error":
-                self._note("", shown.text)
+                self._note(console.subject(record) if record.get("gvk") else "", shown.text)
 
     def _end(self, job: str, record: Mapping[str, Any], shown: Line) -> None:
         self._runs.pop(job, None)

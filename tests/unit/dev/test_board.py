@@ -128,6 +128,7 @@ def test_a_cause_goes_when_the_object_is_ready(view: LiveView) -> None:
 
 def test_the_last_error_is_one_that_is_not_repaired(view: LiveView) -> None:
     begin(view)
+    take(view, msg="Task failed", level="error", task="Deploy", error="no", path="main.yml:3")
     take(view, msg="Run ended", level="error", outcome="failed", seconds=1.0, error="no (task 'Deploy', main.yml:3)")
     take(view, msg="The project is invalid; no run starts until you fix it", level="error", problem="main.yml:3: tab")
     assert "tab" in view.last_error
