@@ -71,7 +71,7 @@ from runner.core.watches.watch import LoadedWatches, Watch
 from runner.engines.plugin import OpenEngine, OperatorParts
 from runner.values.errors import ConfigError, OperatorError
 from runner.values.lease_guard import Leadership, SoleReplica
-from runner.values.objects import GVK, ObjectRef
+from runner.values.objects import GVK, ObjectRef, first_names
 
 T = TypeVar("T")
 
@@ -372,8 +372,7 @@ class _Operator:
             if entry.stage == "running"
         ]
         if running and grace:
-            more = f" and {len(running) - _MOST_NAMED} more" if len(running) > _MOST_NAMED else ""
-            detail = ", ".join(running[:_MOST_NAMED]) + more
+            detail = first_names(running, _MOST_NAMED)
             _log.info("Waiting for runs to end; a second signal cancels them", detail=detail, grace_seconds=grace)
         closing: asyncio.Future[Any] = asyncio.gather(*(engine.close(grace) for engine in engines))
         hurried = asyncio.create_task(self._signals.urgent.wait())

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from runner.values.objects import first_names
+
 _CODES = {"error": 31, "critical": 31, "warning": 33, "good": 32, "active": 36, "faint": 2, "debug": 2, "title": 1}
 _DETAILS = ("problem", "error", "detail", "why", "advice", "command", "url")
 """Fields that are sentences, in the order in which they follow the message."""
@@ -74,9 +76,8 @@ def _watching(record: Mapping[str, Any]) -> Line:
 
 
 def _started(record: Mapping[str, Any]) -> Line:
-    details = record.get("details") or []
-    more = f" and {len(details) - _MOST_DETAILS} more" if len(details) > _MOST_DETAILS else ""
-    why = ": ".join(filter(None, (record["reason"], ", ".join(map(str, details[:_MOST_DETAILS])) + more)))
+    details = first_names([str(detail) for detail in record.get("details") or ()], _MOST_DETAILS)
+    why = ": ".join(filter(None, (record["reason"], details)))
     return Line(f"{subject(record)}: {'finalizer' if why == 'deleted' else 'run'} started, {why}", "active")
 
 

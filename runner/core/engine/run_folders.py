@@ -20,7 +20,7 @@ from runner.core.engine.artifacts import LATEST
 from runner.core.engine.job import Event
 from runner.core.engine.output import JOB_OF_POD, STDOUT, named
 from runner.values.errors import ConfigError, NotKeptError
-from runner.values.objects import GVK, ObjectKey
+from runner.values.objects import GVK, ObjectKey, first_names
 
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 _AFTER_KIND = 2
@@ -160,5 +160,4 @@ def instead(name: str, existing: Sequence[str]) -> str:
     """Return the first existing names, the most similar first, for a message about a name that does not exist."""
     close = [*difflib.get_close_matches(name, existing, n=_MOST_NAMED), *existing]
     names = list(dict.fromkeys(close))
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"; there are {', '.join(names[:_MOST_NAMED])}{more}"
+    return f"; there are {first_names(names, _MOST_NAMED)}"

@@ -72,17 +72,17 @@ def _replicas(
     spec: Mapping[str, Any], status: Mapping[str, Any], *, updated: int | None = None, has_available: bool = True
 ) -> Health:
     """Compare numbers of replicas with the desired one. `updated`: number that must be updated; None: no rule."""
-    desired, ready = _number(spec.get("replicas", 1)), _number(status.get("readyReplicas"))
+    desired, ready = number(spec.get("replicas", 1)), number(status.get("readyReplicas"))
     for name, bad, state in _FAILURES:
         condition = _condition(status, name)
         if condition.get("status") == bad:
             return Health(state, f"{ready} of {desired} ready: {_reason(condition)}")
     counts = [(ready, desired, "ready")]
     if updated is not None:
-        counts.append((_number(status.get("updatedReplicas")), updated, "updated"))
+        counts.append((number(status.get("updatedReplicas")), updated, "updated"))
     if has_available:
-        counts.append((_number(status.get("availableReplicas")), desired, "available"))
-    total = _number(status.get("replicas"))
+        counts.append((number(status.get("availableReplicas")), desired, "available"))
+    total = number(status.get("replicas"))
     return _least(counts) or (READY if total == desired else _progress(f"{total} replicas, and {desired} desired"))
 
 
@@ -97,25 +97,25 @@ def _progress(message: str) -> Health:
 
 
 def _deployment(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Health:
-    return _replicas(spec, status, updated=_number(spec.get("replicas", 1)))
+    return _replicas(spec, status, updated=number(spec.get("replicas", 1)))
 
 
 def _stateful_set(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Health:
     """Ignore the replicas that the update strategy does not update."""
     strategy = mapping(spec.get("updateStrategy"))
-    partition = _number(mapping(strategy.get("rollingUpdate")).get("partition"))
-    updated = None if strategy.get("type") == "OnDelete" else _number(spec.get("replicas", 1)) - partition
+    partition = number(mapping(strategy.get("rollingUpdate")).get("partition"))
+    updated = None if strategy.get("type") == "OnDelete" else number(spec.get("replicas", 1)) - partition
     return _replicas(spec, status, updated=updated, has_available=False)
 
 
 def _daemon_set(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Health:
-    desired = _number(status.get("desiredNumberScheduled"))
+    desired = number(status.get("desiredNumberScheduled"))
     names = {"numberReady": "ready", "currentNumberScheduled": "scheduled", "numberAvailable": "available"}
     if mapping(spec.get("updateStrategy")).get("type") != "OnDelete":
         names["updatedNumberScheduled"] = "updated"
     if "desiredNumberScheduled" not in status:
         return NOT_OBSERVED
-    return _least((_number(status.get(name)), desired, word) for name, word in names.items()) or READY
+    return _least((number(status.get(name)), desired, word) for name, word in names.items()) or READY
 
 
 def _job(_spec: Mapping[str, Any], status: Mapping[str, Any]) -> Health:
@@ -124,7 +124,7 @@ def _job(_spec: Mapping[str, Any], status: Mapping[str, Any]) -> Health:
         return Health(HealthState.FAILED, f"failed: {_reason(failed)}")
     if any(_condition(status, name).get("status") == "True" for name in ("Complete", "Suspended")):
         return READY
-    pods = _number(status.get("failed"))
+    pods = number(status.get("failed"))
     return _progress("not complete" + (f", {pods} pods failed" if pods else ""))
 
 
@@ -165,5 +165,6 @@ def _reason(condition: Mapping[str, Any]) -> str:
     return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
 
 
-def _number(value: Any) -> int:
+def number(value: Any) -> int:
+    """Return a number of a status; 0 if it has none."""
     return value if isinstance(value, int) else 0

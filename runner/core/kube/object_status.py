@@ -59,8 +59,8 @@ class ObjectStatus:
             every=short_digest(obj.get("status")),
             meaning=short_digest([uses_generation and health.is_behind(obj), meaningful(obj.get("status"))]),
             is_rolling=now.state is HealthState.IN_PROGRESS or (now.state is HealthState.UNKNOWN and not status),
-            ready=max(_number(status.get(name)) for name in _READY),
-            generation=_number(metadata(obj).get("generation")),
+            ready=max(health.number(status.get(name)) for name in _READY),
+            generation=health.number(metadata(obj).get("generation")),
             health=now,
         )
 
@@ -104,7 +104,3 @@ def meaningful(status: Any, depth: int = _DEPTH) -> Any:
 
 def _is_noise(name: str, value: Any) -> bool:
     return bool(_NOISE.search(name) or (isinstance(value, str) and _TIME.match(value)))
-
-
-def _number(value: Any) -> int:
-    return value if isinstance(value, int) else 0

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from runner.base.page import plural
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
@@ -282,7 +283,9 @@ def _final(run: RunResult, terms: RetryTerms, failed_runs: int) -> Decision | No
             Terminal(), (f"The role reported a terminal failure: the operator does not run it again until {change}.",)
         )
     if 0 < terms.retry.attempts <= failed_runs:
-        sentence = f"{_count(failed_runs)} failed in a row: the operator does not run the object again until {change}."
+        sentence = (
+            f"{plural(failed_runs, 'run')} failed in a row: the operator does not run the object again until {change}."
+        )
         return Decision(Terminal(), (sentence,))
     return None
 
@@ -303,14 +306,10 @@ def _finalizer_final(terms: RetryTerms, failed_runs: int) -> Decision | None:
 def _reached(limit: FinalizerLimit, failed_runs: int, deleted_for: float) -> str:
     """Return which limit of a finalizer is reached; empty if none is."""
     if 0 < limit.attempts <= failed_runs:
-        return f"{_count(failed_runs)} of the finalizer failed in a row, the limit"
+        return f"{plural(failed_runs, 'run')} of the finalizer failed in a row, the limit"
     if limit.time is not None and deleted_for >= limit.time:
         return f"the finalizer has not succeeded for {deleted_for:.0f} s since the deletion, beyond its limit"
     return ""
-
-
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def resync_delay(period: float, uid: str, now: float, *, settled: bool) -> float:

@@ -28,7 +28,7 @@ from runner.core.queue import reasons
 from runner.core.queue.request import ReconcileRequest
 from runner.core.status import report
 from runner.core.watches.watch import content_name
-from runner.values.objects import PAUSED, ObjectRef, mapping
+from runner.values.objects import PAUSED, ObjectRef, first_names, mapping
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"
@@ -90,9 +90,7 @@ class RunEvents:
             count, what = (request.failed_runs, "failed run") if request.failed_runs else (request.failures, "attempt")
             why = f"{why} after {plural(count, what)}" if count else why
         elif request.details:
-            more = len(request.details) - _MOST_DETAILS
-            details = ", ".join(request.details[:_MOST_DETAILS]) + (f" and {more} more" if more > 0 else "")
-            why = f"{why}: {details}"
+            why = f"{why}: {first_names(request.details, _MOST_DETAILS)}"
         self._record("Normal", "Started", f"{self._what} started, {why}", alike)
 
     def event(self, event: Event) -> None:

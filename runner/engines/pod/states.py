@@ -197,9 +197,7 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mappin
         if reason in _DISRUPTIONS:
             return _DISRUPTIONS[reason]
         if reason == "TerminationByKubelet" and status.get("reason") != _EVICTED:
-            return f"the kubelet of the node {node} ended it: {status.get('message') or status.get('reason')}".rstrip(
-                "."
-            )
+            return f"the kubelet of the node {node} ended it: {_said(status) or status.get('reason')}"
     # If a node is not ready, the control plane sets this condition of its pods without a reason, and no other one.
     ready, containers = (conditions.get(name, {}).get("status") for name in ("Ready", "ContainersReady"))
     return f"its node {node} is not ready" if (ready, containers) == ("False", "True") else ""
@@ -207,7 +205,7 @@ def _lost(conditions: Mapping[Any, Mapping[str, Any]], node: str, status: Mappin
 
 def _broken(container: Mapping[str, Any]) -> str:
     waiting = (container.get("state") or {}).get("waiting") or {}
-    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", "")).rstrip(".")
+    reason, message = str(waiting.get("reason", "")), _said(waiting)
     if reason in _NO_IMAGE:
         return f"its image {container.get('image', '')} cannot be pulled: {message or reason}"
     return f"its container cannot be started: {message or reason}" if reason in _NO_CONTAINER else ""
@@ -216,12 +214,12 @@ def _broken(container: Mapping[str, Any]) -> str:
 def _waits(conditions: Mapping[Any, Mapping[str, Any]], node: str) -> str:
     scheduled = conditions.get("PodScheduled") or {}
     if scheduled.get("status") == "False":
-        return f"it cannot be scheduled: {scheduled.get('message') or scheduled.get('reason')}".rstrip(".")
+        return f"it cannot be scheduled: {_said(scheduled) or scheduled.get('reason')}"
     return f"it is being started on node {node}" if node else "it is not scheduled yet"
 
 
 def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[str, Any]) -> str:
-    reason, message = str(status.get("reason") or ""), str(status.get("message") or "").strip().rstrip(".")
+    reason, message = str(status.get("reason") or ""), _said(status)
     if reason == _EVICTED:
         return f"it was evicted: {message}"
     if reason == "DeadlineExceeded":
@@ -229,10 +227,15 @@ def _end(pod: Mapping[str, Any], status: Mapping[str, Any], container: Mapping[s
     ended = (container.get("state") or {}).get("terminated") or {}
     if ended.get("reason") == "OOMKilled":
         return f"the kernel killed it because it used more memory than {memory_limit(pod)}"
-    told = str(ended.get("message") or message).strip().rstrip(".")[-500:]
+    told = (_said(ended) or message)[-500:]
     code = ended.get("exitCode")
     how = "it ended without a result" if code is None else f"its container ended with exit code {code}"
     return f"{how}; the last it said: {told}" if told else how
+
+
+def _said(part: Mapping[str, Any]) -> str:
+    """Return the message of a part of a status without its final dot, because it becomes part of a sentence."""
+    return str(part.get("message") or "").strip().rstrip(".")
 
 
 def memory_limit(pod: Mapping[str, Any]) -> str:

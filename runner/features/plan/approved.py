@@ -21,7 +21,7 @@ from runner.features.plan.differing import DifferingValue
 from runner.features.plan.fields import ABSENT, FieldChange, differences
 from runner.features.plan.trial.overlay import Overlay, PlannedChange
 from runner.features.plan.trial.unknown import chosen
-from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, first_names, key_of, uid_of
 from runner.values.slots import Slot
 
 _MOST_FIELDS = 10
@@ -79,8 +79,7 @@ class ApprovedPlan:
         if write.requested is not None and self._digest(write.requested) in self._unvalidated.get(place, ()):
             return ""
         paths = [field.path for field in fields if field.path]
-        more = len(paths) - _MOST_FIELDS
-        text = ", ".join(paths[:_MOST_FIELDS]) + (f" and {more} more" if more > 0 else "")
+        text = first_names(paths, _MOST_FIELDS)
         what = "with this effect" if place in self._effects else "of this object"
         return f"the plan has no write {what}: {write.verb} {write.gvk.kind} {write.key}" + (
             f": {text}" if text else ""

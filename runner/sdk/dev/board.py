@@ -18,6 +18,7 @@ from unicodedata import east_asian_width
 from runner.base import console
 from runner.base.console import Line, clock
 from runner.base.page import plural
+from runner.values.objects import first_names
 
 _EVENTS = frozenset({
     *("Starting", "Watching", "Run started", "Task output", "Run ended", "Retrying the object with backoff", "Stopped"),
@@ -135,8 +136,7 @@ class LiveView:
     def stop(self, grace: float) -> Line:
         """Return the line about the stop, which waits up to `grace` seconds for runs."""
         runs = [f"{run.subject} ({run.doing})" for run in self._runs.values()]
-        more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
-        waits = f"waits up to {grace:g} s for {', '.join(runs[:_MOST_NAMED])}{more}"
+        waits = f"waits up to {grace:g} s for {first_names(runs, _MOST_NAMED)}"
         self._stage = f"Stopping: {waits}. Ctrl-C again stops it now" if runs else "Stopping"
         return Line(self._stage, "warning")
 

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from runner.base.config import paths
 from runner.compatibility.finding import NEW_CORE, OLD_CORE
+from runner.core.engine.events import TASK_STARTS
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, processes
 from runner.sdk.devcluster.cluster import run_kubectl
@@ -38,8 +39,6 @@ _LONGEST = 300.0
 _AT_ONCE = 4
 """Samples of a kind that run at the same time. Most of a run is waiting."""
 _PORTS = ("--proxy-port=0", "--health-probe-bind-address=0", "--metrics-bind-address=0", "--user-metrics-port=0")
-_STARTS = {"playbook_on_task_start", "playbook_on_handler_task_start"}
-"""Events of ansible-runner at the start of a task."""
 _SHOWN = 10
 """Differences that a report shows."""
 
@@ -312,7 +311,7 @@ class _Attempt:
         """Record the end of a sample's first run, and the messages of its failed tasks."""
         self.last = line.strip()
         name = f"{str(entry.get('gvk', '')).rpartition('Kind=')[2]}/{entry.get('name')}"
-        if name in self.samples and name not in self.outcomes and entry.get("ansible_event") in _STARTS:
+        if name in self.samples and name not in self.outcomes and entry.get("ansible_event") in TASK_STARTS:
             before = self.tasks.get(name)
             self.tasks[name] = Progress(before.started + 1 if before else 1, str(entry.get("task")))
         elif name in self.samples and entry.get("msg") == "Task failed":

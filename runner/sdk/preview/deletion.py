@@ -12,6 +12,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.proxy import request
 from runner.features.plan.changes import ObjectChange
 from runner.features.plan.trial.overlay import KindId, Overlay
+from runner.features.prune.record import KEEP
 from runner.values.errors import ApiError, ForbiddenError, NotFoundError
 from runner.values.objects import (
     GVK,
@@ -27,8 +28,6 @@ from runner.values.objects import (
 from runner.values.ownership import references_of
 
 _PAGE = 500
-_KEEP = "ansible.sdk.operatorframework.io/prune"
-"""Annotation of an object that a role is allowed not to write."""
 _SKIPPED = {"events", "leases"}
 """Resources that are not part of a plan."""
 
@@ -141,7 +140,7 @@ async def _owned(client: Client, resource: ApiResource, namespace: str) -> Async
             owners = frozenset(str(reference.get("uid")) for reference in references_of(obj))
             if owners:
                 marks = annotations_of(obj)
-                is_kept = RECORD_OF in marks or marks.get(_KEEP) == "false" or is_deleting(obj)
+                is_kept = RECORD_OF in marks or marks.get(KEEP) == "false" or is_deleting(obj)
                 yield Owned(resource.gvk, key_of(obj), uid_of(obj), owners, resource.plural, is_kept)
         cont = page.cont
         if not cont:

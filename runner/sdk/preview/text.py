@@ -17,7 +17,7 @@ from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import Verb
 from runner.sdk.preview.grouping import Group, groups, notices
-from runner.values.objects import ObjectRef
+from runner.values.objects import ObjectRef, first_names
 
 _SYMBOLS: dict[Verb, str] = {"create": "+", "change": "~", "delete": "-"}
 _COLOURS: dict[str, str] = {"create": "32", "change": "33", "delete": "31", "bold": "1"}
@@ -75,8 +75,7 @@ def _named(resources: Sequence[ObjectRef]) -> str:
 
 
 def _names(resources: Sequence[ObjectRef]) -> str:
-    more = len(resources) - _NAMED
-    return ", ".join(str(resource.key) for resource in resources[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return first_names([str(resource.key) for resource in resources], _NAMED)
 
 
 def _change(change: ObjectChange, style: Style) -> Iterator[str]:
