@@ -17,11 +17,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from runner.base.config.paths import AS_DEPLOYED
 from runner.sdk import devcluster
@@ -46,30 +45,16 @@ class DemoError(Exception):
     """A step did not come to what it should."""
 
 
-class Screen:
-    """Prints steps and what others print, a whole line at a time; colour on a terminal only."""
+_HAS_COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
-    def step(self, text: str) -> None:
-        """Print a headline."""
-        self._print(f"\033[1;36m=== {text}\033[0m" if self._colour else f"=== {text}")
+def _step(text: str) -> None:
+    """Print a headline."""
+    print(f"\033[1;36m=== {text}\033[0m" if _HAS_COLOUR else f"=== {text}", flush=True)
 
-    def line(self, text: str, source: str = "") -> None:
-        """Print a line, behind the name of who said it."""
-        prefix = f"{source:>9} | " if source else ""
-        self._print(f"\033[2m{prefix}\033[0m{text}" if self._colour else f"{prefix}{text}")
 
-    def follow(self, stream: IO[str], source: str) -> None:
-        """Print what a process says until it ends."""
-        for line in stream:
-            self.line(line.rstrip("\n"), source)
-
-    def _print(self, text: str) -> None:
-        with self._lock:
-            print(text, flush=True)
+def _line(text: str) -> None:
+    print(text, flush=True)
 
 
 def main() -> int:
@@ -78,46 +63,45 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     chosen.add_options(parser)
     arguments = parser.parse_args()
-    screen = Screen()
     try:
-        _demo(screen, arguments)
+        _demo(arguments)
     except (AssertionError, DemoError, OperatorError) as error:
-        screen.step(f"The demo failed: {error}")
+        _step(f"The demo failed: {error}")
         return 1
     except KeyboardInterrupt:
-        screen.step("Ended")
+        _step("Ended")
         return 0
     return 0
 
 
-def _demo(screen: Screen, arguments: argparse.Namespace) -> None:
+def _demo(arguments: argparse.Namespace) -> None:
     node = {Nodes.FAKE: "kwok", Nodes.REAL: "kubelet"}.get(Nodes(_nodes()), "kwok, kubelet")
-    screen.step(f"Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, {node}")
-    with _cluster(screen, arguments) as cluster:
+    _step(f"Control plane: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, {node}")
+    with _cluster(arguments) as cluster:
         kubectl = kubectl_of(cluster)
-        screen.line(kubectl("get", "nodes").rstrip(), "kubectl")
-        screen.step("The kind Memcached, and the operator that runs roles/memcached for it")
+        _line(kubectl("get", "nodes").rstrip())
+        _step("The kind Memcached, and the operator that runs roles/memcached for it")
         kubectl("apply", "-k", str(ROOT / "config/crd"))
         kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", "--timeout=30s")
-        with _operator(screen, cluster.kubeconfig):
+        with _operator(cluster.kubeconfig):
             is_own = not (arguments.kubeconfig or arguments.context)
-            _life_of_a_memcached(screen, kubectl, answers=is_own and _nodes() != Nodes.FAKE)
+            _life_of_a_memcached(kubectl, answers=is_own and _nodes() != Nodes.FAKE)
             if os.environ.get("DEMO_KEEP") == "1":
-                _keep(screen, cluster)
+                _keep(cluster)
 
 
 @contextmanager
-def _cluster(screen: Screen, arguments: argparse.Namespace) -> Iterator[devcluster.DevCluster]:
+def _cluster(arguments: argparse.Namespace) -> Iterator[devcluster.DevCluster]:
     """The selected cluster, or one that lives as long as the demo."""
     if arguments.kubeconfig or arguments.context:
         with tempfile.TemporaryDirectory(prefix="ansible-operator-demo-") as folder:
             kubectl = find_kubectl(os.environ) or get_programs(os.environ, sys.stderr)["kubectl"]
             found = chosen.choose(arguments.kubeconfig, arguments.context, Path(folder), kubectl, os.environ)
             chosen.confirm(found, "Apply the CRD Memcached and run the sample operator", yes=arguments.yes)
-            yield outside(str(found.path), Path(folder), sys.stderr)
+            yield outside(found.path, Path(folder), sys.stderr)
         return
     if ignored := chosen.ignored(os.environ, "DEMO_FLAGS=--kubeconfig=FILE"):
-        screen.line(ignored)
+        _line(ignored)
     with devcluster.start(name="demo", nodes=_nodes()) as cluster:
         if _nodes() != Nodes.FAKE:
             _load_memcached(cluster)
@@ -137,28 +121,28 @@ def _load_memcached(cluster: devcluster.DevCluster) -> None:
         cluster.load(images.archive(str(made), _IMAGE, Path(folder), os.environ, sys.stderr))
 
 
-def _life_of_a_memcached(screen: Screen, kubectl: Kubectl, *, answers: bool) -> None:
+def _life_of_a_memcached(kubectl: Kubectl, *, answers: bool) -> None:
     sample = str(ROOT / "config/samples/cache_v1alpha1_memcached.yaml")
     name = "memcached/memcached-sample"
-    screen.step("A Memcached of size 3")
+    _step("A Memcached of size 3")
     kubectl("apply", "-f", sample)
-    _show(screen, kubectl, name, wait_until(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled", DEADLINE))
+    _show(kubectl, name, wait_until(lambda: _settled(kubectl, name, 3), "size 3 to be reconciled", DEADLINE))
     if answers:
-        screen.step("memcached answers at a Service")
+        _step("memcached answers at a Service")
         wait_until(lambda: _ready(kubectl, 3), "3 ready pods", DEADLINE)
-        screen.line(_answer(kubectl), "memcached")
-    screen.step("Its size becomes 4")
+        _line(_answer(kubectl))
+    _step("Its size becomes 4")
     kubectl("patch", name, "--type=merge", "-p", '{"spec":{"size":4}}')
-    _show(screen, kubectl, name, wait_until(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled", DEADLINE))
-    screen.step("It is deleted; the finalizer role cleans up")
+    _show(kubectl, name, wait_until(lambda: _settled(kubectl, name, 4), "size 4 to be reconciled", DEADLINE))
+    _step("It is deleted; the finalizer role cleans up")
     kubectl("delete", name, "--timeout=120s")
     if kubectl.get(name):
         raise DemoError(f"{name} is still there after its deletion")
     wait_until(
         lambda: "memcached-sample" not in kubectl("get", "deployments", "-o", "name"), "the Deployment to go", DEADLINE
     )
-    screen.line("memcached-sample and its Deployment are gone", "kubectl")
-    screen.step("Done")
+    _line("memcached-sample and its Deployment are gone")
+    _step("Done")
 
 
 def _ready(kubectl: Kubectl, count: int) -> bool:
@@ -197,18 +181,17 @@ def _settled(kubectl: Kubectl, name: str, size: int) -> dict[str, Any] | None:
     return obj if done else None
 
 
-def _show(screen: Screen, kubectl: Kubectl, name: str, obj: dict[str, Any]) -> None:
-    for line in kubectl("get", name).splitlines():
-        screen.line(line, "kubectl")
-    screen.line(f"status.nodes: {', '.join(obj['status']['nodes'])}", "kubectl")
+def _show(kubectl: Kubectl, name: str, obj: dict[str, Any]) -> None:
+    _line(kubectl("get", name).rstrip())
+    _line(f"status.nodes: {', '.join(obj['status']['nodes'])}")
     for entry in obj["status"]["conditions"]:
         result = f"  ansibleResult: {json.dumps(entry['ansibleResult'])}" if "ansibleResult" in entry else ""
-        screen.line(f"{entry['type']}={entry['status']} ({entry['reason']}) {entry['message']}{result}", "kubectl")
+        _line(f"{entry['type']}={entry['status']} ({entry['reason']}) {entry['message']}{result}")
 
 
 @contextmanager
-def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
-    """The installed command, as a user starts it; its output goes to the screen."""
+def _operator(kubeconfig: Path) -> Iterator[None]:
+    """The installed command, as a user starts it; its log goes to the screen."""
     command = [str(Path(sys.executable).with_name("ansible-operator")), "run", f"--kubeconfig={kubeconfig}"]
     quiet = [
         "--proxy-port=0",
@@ -218,28 +201,22 @@ def _operator(screen: Screen, kubeconfig: Path) -> Iterator[None]:
         "--log-format=console",
     ]
     process = subprocess.Popen(
-        [*command, *quiet], cwd=ROOT, env={**os.environ, **AS_DEPLOYED},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
-    )  # fmt: skip
-    if process.stdout is None:  # only for the type checker: PIPE is set
-        raise DemoError("the operator has no output")
-    reader = threading.Thread(target=screen.follow, args=(process.stdout, "operator"), daemon=True)
-    reader.start()
+        [*command, *quiet], cwd=ROOT, env={**os.environ, **AS_DEPLOYED}, stderr=subprocess.STDOUT
+    )
     try:
         yield
     finally:
         process.terminate()
         code = process.wait(timeout=60)
-        reader.join(timeout=5)
     if code:
         raise DemoError(f"the operator ended with exit code {code}")
 
 
-def _keep(screen: Screen, cluster: devcluster.DevCluster) -> None:
-    screen.step("Everything stays up; Ctrl-C ends it. In another terminal:")
-    screen.line(f"export KUBECONFIG={cluster.kubeconfig}")
-    screen.line(f"{cluster.kubectl} apply -f {ROOT}/config/samples/cache_v1alpha1_memcached.yaml")
-    screen.line(f"{cluster.kubectl} get memcacheds,deployments,pods")
+def _keep(cluster: devcluster.DevCluster) -> None:
+    _step("Everything stays up; Ctrl-C ends it. In another terminal:")
+    _line(f"export KUBECONFIG={cluster.kubeconfig}")
+    _line(f"{cluster.kubectl} apply -f {ROOT}/config/samples/cache_v1alpha1_memcached.yaml")
+    _line(f"{cluster.kubectl} get memcacheds,deployments,pods")
     while True:
         signal.pause()
 

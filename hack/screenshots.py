@@ -7,26 +7,22 @@ newer. Without a browser, the site has no screenshots, and a line says why.
 from __future__ import annotations
 
 import base64
-import fcntl
 import html
 import os
-import pty
 import re
-import signal
-import struct
+import shlex
 import subprocess
 import sys
 import tempfile
-import termios
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from runner.sdk.devcluster.cluster import get_programs
 from tests.kit.browser import Reader, start
 from tests.kit.programs import find_browser
+from tests.kit.terminal import Terminal
+from tests.kit.wait import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/screenshots"
@@ -36,7 +32,8 @@ _PICTURE = ROOT / "docs/pictures/page.webp"
 _OF_PAGE = ROOT / "runner/features/ui/files"
 _CHECKOUT = 60.0
 """Seconds by which files of one checkout differ in age."""
-_ROWS, _COLUMNS = 30, 120
+_SIZE = (30, 120)
+"""Rows and columns of the terminal."""
 _DEADLINE = 300.0
 _FRAME = "\x1b[H\x1b[J"
 """What the live view writes before each picture."""
@@ -73,57 +70,16 @@ _PRE = """\
 """
 
 
-class LiveView:
-    """`ansible-operator dev` of the sample project in a terminal."""
-
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
-        self._process = process
-        self._terminal = terminal
-        self._written = b""
-        self._reading = threading.Thread(target=self._read)
-        self._reading.start()
-
-    def frame(self) -> str:
-        """Return the last picture; empty before the first."""
-        return "".join(self._written.decode(errors="replace").split(_FRAME)[1:][-1:])
-
-    def await_frame(self, pattern: str) -> re.Match[str]:
-        """Return the match in a picture. Raises TimeoutError."""
-        deadline = time.monotonic() + _DEADLINE
-        while not (found := re.search(pattern, self.frame())):
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                raise TimeoutError(f"`dev` does not show {pattern!r}: {self._written[-2000:].decode(errors='replace')}")
-            time.sleep(0.2)
-        return found
-
-    def close(self) -> None:
-        """Stop it as Ctrl-C does."""
-        self._process.send_signal(signal.SIGINT)
-        self._process.wait(_DEADLINE)
-        self._reading.join()
-
-    def _read(self) -> None:
-        while True:
-            try:
-                self._written += os.read(self._terminal, 1 << 16)
-            except OSError:  # the process has closed the terminal
-                return
-
-
 @contextmanager
-def _live_view(state: Path) -> Iterator[LiveView]:
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
-    environ = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm"}
+def _live_view(state: Path) -> Iterator[Callable[[], str]]:
+    """Run `ansible-operator dev` of the sample project in a terminal; yield what returns its last picture."""
+    terminal = Terminal("dev", ROOT, {**os.environ, "XDG_STATE_HOME": str(state)}, _SIZE)
     command = [sys.executable, "-m", "runner", "dev", "--name=screenshots", "--", f"--runner-dir={state}/runs", _NAME]
-    with subprocess.Popen(command, cwd=ROOT, env=environ, stdin=slave, stdout=slave, stderr=slave) as process:
-        os.close(slave)
-        view = LiveView(process, master)
-        try:
-            yield view
-        finally:
-            view.close()
-            os.close(master)
+    terminal.type(shlex.join(command))
+    try:
+        yield lambda: terminal.shown.rpartition(_FRAME)[2]
+    finally:
+        terminal.close(_DEADLINE)
 
 
 def _draw(reader: Reader) -> None:
@@ -167,7 +123,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="ansible-operator-screenshots-") as folder,
         _live_view(Path(folder)) as view,
     ):
-        page = view.await_frame(r"Page: (http[^\s\x1b]+)")[1]
+        page = wait_until(lambda: re.search(r"Page: (http[^\s\x1b]+)", view()), "the page", _DEADLINE)[1]
         config = f"--kubeconfig={folder}/ansible-operator/clusters/screenshots/run/kubeconfig"
         for name, namespace, most in _MEMCACHEDS:
             text = _OBJECTS.format(name=name, namespace=namespace, most=most)
@@ -194,7 +150,7 @@ def main() -> int:
             _take(reader, "status-page")
             _draw(reader)
             shown = Path(folder, "dev.html")
-            text = view.frame().replace(str(ROOT), "~/memcached-operator").replace(folder, "~/.local/state")
+            text = view().replace(str(ROOT), "~/memcached-operator").replace(folder, "~/.local/state")
             shown.write_text(_PRE.format(_coloured(text)), encoding="utf-8")
             reader.open(shown.as_uri())
             _take(reader, "dev")

@@ -102,8 +102,6 @@ def modules() -> Iterator[str]:
         yield from ("", "| option | type | default | meaning |", "|---|---|---|---|")
         yield from _options(documentation["options"], "")
         fragments = documentation.get("extends_documentation_fragment", [])
-        if any(name.endswith("osdk_name_options") for name in fragments):
-            yield from _options(_read(_PLUGINS / "doc_fragments/osdk_name_options.py")["options"], "")
         yield ""
         if any(name.endswith("osdk_auth_options") for name in fragments):
             yield "It also has the [options for the API server](#options-for-the-api-server).\n"

@@ -30,4 +30,4 @@ def test_the_demo_on_a_real_node_shows_each_status_and_an_answer_of_memcached() 
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    assert "memcached | STORED VALUE greeting 0 5 hello END" in done.stdout
+    assert "STORED VALUE greeting 0 5 hello END" in done.stdout

@@ -17,7 +17,6 @@ from pathlib import Path
 
 _PROMPT = re.compile(r"<<ended with (\d+)>>\r?\n")
 _SEQUENCES = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[()][A-Z0-9]|[=>])")
-_ROWS, _COLUMNS = 50, 200
 
 
 class TerminalError(Exception):
@@ -27,10 +26,11 @@ class TerminalError(Exception):
 class Terminal:
     """Bash in a terminal of its own. It types only when bash asks for it, so that nothing else reads what it types."""
 
-    def __init__(self, name: str, cwd: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, name: str, cwd: Path, environ: Mapping[str, str], size: tuple[int, int] = (50, 200)) -> None:
+        """`size`: rows and columns."""
         self.name = name
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         attributes = termios.tcgetattr(slave)
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
@@ -43,7 +43,8 @@ class Terminal:
             stderr=slave,
         )
         os.close(slave)
-        self._shown = ""
+        self.shown = ""
+        """Everything that it showed, with control sequences."""
         self._seen = 0
         self._more = threading.Condition()
         self._reading = threading.Thread(target=self._read)
@@ -71,17 +72,17 @@ class Terminal:
         """Wait until it shows, after what was asked for before, something of which `is_it` is true."""
 
         def found() -> bool:
-            if is_it(_plain(self._shown[self._seen :])):
+            if is_it(_plain(self.shown[self._seen :])):
                 return True
-            ended = _PROMPT.search(self._shown, self._seen)
+            ended = _PROMPT.search(self.shown, self._seen)
             if ended:
-                raise TerminalError(f"terminal {self.name}: what stays has ended:\n{_plain(self._shown[self._seen :])}")
+                raise TerminalError(f"terminal {self.name}: what stays has ended:\n{_plain(self.shown[self._seen :])}")
             return False
 
         with self._more:
             if not self._more.wait_for(found, patience):
-                raise TerminalError(f"terminal {self.name}: no {what!r} in:\n{_plain(self._shown[self._seen :])}")
-            self._seen = len(self._shown)
+                raise TerminalError(f"terminal {self.name}: no {what!r} in:\n{_plain(self.shown[self._seen :])}")
+            self._seen = len(self.shown)
 
     def close(self, patience: float) -> None:
         """End what runs in it as its user would, and then the shell."""
@@ -101,12 +102,12 @@ class Terminal:
         """Wait until bash asks for the next line; return how the last one ended and what was shown in between."""
         until = time.monotonic() + patience
         with self._more:
-            while (ended := _PROMPT.search(self._shown, self._seen)) is None:
+            while (ended := _PROMPT.search(self.shown, self._seen)) is None:
                 left = until - time.monotonic()
                 if left <= 0 or not self._more.wait(left):
-                    told = _plain(self._shown[self._seen :])
+                    told = _plain(self.shown[self._seen :])
                     raise TerminalError(f"terminal {self.name}: not done after {patience:.0f} s:\n{told}")
-            printed = self._shown[self._seen : ended.start()]
+            printed = self.shown[self._seen : ended.start()]
             self._seen = ended.end()
         return int(ended[1]), _plain(printed)
 
@@ -120,7 +121,7 @@ class Terminal:
             if not data:
                 return
             with self._more:
-                self._shown += decoder.decode(data)
+                self.shown += decoder.decode(data)
                 self._more.notify_all()
 
 
