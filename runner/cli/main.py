@@ -7,7 +7,6 @@ Packages that implement a command are imported only when the command runs, which
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import os
 import sys
@@ -25,6 +24,7 @@ from runner.cli import logs
 from runner.cli import text as cli_text
 from runner.features.rollout import commands as rollout
 from runner.values.errors import ConfigError, OperatorError
+from runner.values.words import meant
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count
@@ -92,7 +92,7 @@ class _Parser(argparse.ArgumentParser):
         """Name the choices as words, also those of an enumeration."""
         choices = [str(choice) for choice in action.choices or ()]
         if choices and value not in choices:
-            message = f"invalid choice: {value!r} (choose from {', '.join(choices)}){_meant(value, choices)}"
+            message = f"invalid choice: {value!r} (choose from {', '.join(choices)}){meant(value, choices)}"
             raise argparse.ArgumentError(action, message)
 
 
@@ -158,12 +158,7 @@ def _unknown_argument(argument: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _unknown(what: str, word: str, known: Sequence[str]) -> str:
-    return f"unknown {what} {word}{_meant(word, known)}"
-
-
-def _meant(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"unknown {what} {word}{meant(word, known)}"
 
 
 def _see(parser: argparse.ArgumentParser) -> str:

@@ -21,6 +21,7 @@ from runner.base.yamlfile import nodes, tree
 from runner.compatibility import conditions, task_fields
 from runner.compatibility.finding import Finding, Version, is_stricter, numbers
 from runner.core.watches.validation import Task, ValidationResult
+from runner.values.words import shortened
 
 _TEMPLATES_FIXED = (5, 3, 0)
 """First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""
@@ -50,6 +51,8 @@ _ADVICE = {
 }
 _DEPTH = 5
 """Variables that refer to each other in a chain of this length have a type."""
+_LONGEST = 80
+"""Characters of a condition in a message."""
 _SHOWN = 3
 """Constructs that a warning shows."""
 
@@ -176,9 +179,8 @@ def _boolean(broken: conditions.Broken) -> str:
     return f"`{source} {comparison}`"
 
 
-def _brief(text: str, most: int = 80) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+def _brief(text: str) -> str:
+    return shortened(" ".join(text.split()), _LONGEST)
 
 
 def _template(task: Task, key: yaml.ScalarNode, arguments: yaml.Node, kubernetes_core: Version) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility import core_changes, task_fields, unsupported
 from runner.core.watches.validation import missing_collection
 from runner.sdk.checks.templates import Scan, Use
-from runner.sdk.schema.structural import meant
+from runner.values.words import meant
 
 _BUILT_IN = ("ansible.builtin", "ansible.legacy")
 _FOLDERS = {

@@ -22,7 +22,7 @@ from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility import task_fields
 from runner.core.watches import content_nodes
 from runner.core.watches.validation import Task, ValidationResult
-from runner.sdk.schema.structural import meant
+from runner.values.words import meant, shortened
 
 Kind: TypeAlias = Literal["module", "filter", "test", "lookup"]
 
@@ -144,8 +144,7 @@ class _Scanner:
         except TemplateSyntaxError as error:
             lines = (shown or text).splitlines()
             wrong = lines[min(error.lineno, len(lines)) - 1].strip() if lines else ""
-            brief = wrong if len(wrong) <= _SHOWN else f"{wrong[:_SHOWN]}…"
-            message = f"invalid template: {error.message}: {brief}"
+            message = f"invalid template: {error.message}: {shortened(wrong, _SHOWN)}"
             self._add(self.problems.errors, file, line + error.lineno - 1, message)
             return
         for plugin in tree.find_all((nodes.Filter, nodes.Test)):

@@ -19,6 +19,7 @@ from runner.base import console
 from runner.base.console import Line, clock
 from runner.base.page import plural
 from runner.values.objects import first_names
+from runner.values.words import shortened
 
 _EVENTS = frozenset({
     *("Starting", "Watching", "Run started", "Task output", "Run ended", "Retrying the object with backoff", "Stopped"),
@@ -202,7 +203,7 @@ class LiveView:
             if _rows([*rows, *shown], width) > room:
                 break
             shown = [*rows, *shown]
-        return shown or [_cut(line, width) for line in list(self._latest)[-1:]]
+        return shown or [Line(shortened(line.text, width), line.style) for line in list(self._latest)[-1:]]
 
 
 def _block(name: str, obj: Mapping[str, Any], doing: str, pads: tuple[int, int], width: int) -> list[Line]:
@@ -232,14 +233,10 @@ def _subject(obj: Mapping[str, Any]) -> str:
 
 def _wrapped(line: Line, width: int, most: int, indent: str = "") -> list[Line]:
     """Break a line at spaces, into at most `most` lines."""
-    words = (word if len(word) <= _LONGEST_WORD else f"{word[: _LONGEST_WORD - 1]}…" for word in line.text.split(" "))
+    words = (shortened(word, _LONGEST_WORD) for word in line.text.split(" "))
     form = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False, placeholder=" …")
     form.subsequent_indent, form.max_lines = indent, most
     return [Line(row, line.style) for row in form.wrap(" ".join(words))]
-
-
-def _cut(line: Line, width: int) -> Line:
-    return line if len(line.text) <= width else Line(f"{line.text[: width - 1]}…", line.style)
 
 
 def _rows(lines: Iterable[Line], width: int) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
-from runner.sdk.schema.structural import meant
+from runner.values.words import meant
 
 Json = dict[str, Any]
 

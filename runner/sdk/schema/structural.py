@@ -7,9 +7,8 @@ https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resou
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ import yaml
 
 from runner.base.yamlfile import tree
 from runner.core.watches.spec_paths import Step, Wildcard
+from runner.values.words import meant, shortened
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -76,12 +76,6 @@ def unknown_field(schema: Schema, steps: tuple[Step, ...]) -> tuple[str, tuple[s
 def suggestion(name: str, known: tuple[str, ...]) -> str:
     """Return `; did you mean X?`, or the known names; empty without any."""
     return meant(name, known) or (f"; it has {', '.join(sorted(known))}" if known else "")
-
-
-def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `; did you mean X?` with the prefix before X; empty if no known name is similar."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""
 
 
 def _violations(node: yaml.Node, schema: Schema, path: str) -> Iterator[Violation]:
@@ -224,8 +218,7 @@ def _matches(pattern: str, value: str) -> bool:
 
 
 def _shown(node: yaml.Node) -> str:
-    text = str(node.value) if isinstance(node, yaml.ScalarNode) else tree.kind_of(node)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return shortened(str(node.value) if isinstance(node, yaml.ScalarNode) else tree.kind_of(node), _SHOWN)
 
 
 def _map(schema: Schema, field: str) -> Mapping[str, Any]:
