@@ -7,55 +7,24 @@ imports Jinja, so import this module only when it is needed.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 TEXT, NUMBER, LIST, MAPPING, NOTHING = "text", "a number", "a list", "a mapping", "nothing"
-OBJECTS = "a mapping or a list"
 BOOLEAN = "a boolean"
 UNKNOWN = ""
 TEMPLATE = "an expression with a template inside"
 """Not a type: ansible-core 2.19 and later reject `{{` inside an expression."""
 
-_FILTERS = {
-    **dict.fromkeys(("length", "count", "int", "float", "sum", "abs", "round", "wordcount"), NUMBER),
-    **dict.fromkeys(("log", "pow", "root", "human_to_bytes"), NUMBER),
-    "bool": BOOLEAN,
-    **dict.fromkeys(("trim", "lower", "upper", "replace", "join", "string", "basename", "dirname", "quote"), TEXT),
-    **dict.fromkeys(("regex_replace", "to_json", "to_nice_json", "to_yaml", "to_nice_yaml", "title"), TEXT),
-    **dict.fromkeys(("b64encode", "b64decode", "hash", "capitalize", "regex_search"), TEXT),
-    **dict.fromkeys(("md5", "sha1", "checksum", "password_hash", "to_uuid", "indent", "truncate", "urlencode"), TEXT),
-    **dict.fromkeys(("regex_escape", "human_readable", "strftime", "type_debug", "comment", "expanduser"), TEXT),
-    **dict.fromkeys(("format", "center", "escape", "e", "safe", "realpath", "relpath", "wordwrap"), TEXT),
-    **dict.fromkeys(("list", "map", "select", "reject", "selectattr", "rejectattr", "sort", "unique"), LIST),
-    **dict.fromkeys(("flatten", "difference", "intersect", "union", "symmetric_difference", "split"), LIST),
-    **dict.fromkeys(("dict2items", "zip", "batch", "regex_findall", "subelements", "reverse"), LIST),
-    **dict.fromkeys(("splitext", "dictsort", "groupby", "slice", "product", "combinations", "zip_longest"), LIST),
-    **dict.fromkeys(("combine", "items2dict"), MAPPING),
+_KNOWN: Mapping[str, Mapping[str, str]] = {
+    table: {name: kind for kind, names in kinds.items() for name in names}
+    for table, kinds in tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")).items()
 }
-"""Type of a filter's result; filters with results of any type are missing."""
-_LOOKUPS = {
-    **dict.fromkeys(("env", "file", "fileglob", "pipe", "password", "random_string", "url", "ini", "csvfile"), TEXT),
-    **dict.fromkeys(("dig", "first_found", "lines", "unvault"), TEXT),
-    **dict.fromkeys(("k8s", "kubernetes.core.k8s", "community.kubernetes.k8s"), OBJECTS),
-}
-"""Type of a lookup's result; lookups with results of any type are missing."""
-_ATTRIBUTES = {
-    **dict.fromkeys(("stdout", "stderr"), TEXT),
-    **dict.fromkeys(("stdout_lines", "stderr_lines", "resources", "results"), LIST),
-    **dict.fromkeys(("metadata", "labels", "annotations", "spec", "data", "stringData"), MAPPING),
-    **dict.fromkeys(("changed", "failed", "skipped", "unreachable", "exists", "isdir"), BOOLEAN),
-    "rc": NUMBER,
-}
-"""Type of attributes of results that modules return, and of objects of the API."""
-_METHODS = {
-    **dict.fromkeys(("split", "splitlines", "keys", "values", "items"), LIST),
-    **dict.fromkeys(("strip", "lower", "upper", "replace", "join", "format"), TEXT),
-    **dict.fromkeys(("find", "index", "count"), NUMBER),
-    **dict.fromkeys(("startswith", "endswith", "isdigit", "isnumeric", "isalpha", "isalnum"), BOOLEAN),
-}
+"""Types of the results of filters, lookups, attributes and methods, by name."""
 _PROJECTION = re.compile(r"\[(\]|\*|\?)")
 """Parts of a JMESPath query whose result is a list."""
 _ARITHMETIC = (nodes.Sub, nodes.Div, nodes.FloorDiv, nodes.Pow, nodes.Neg, nodes.Pos)
@@ -147,7 +116,7 @@ def _type(node: nodes.Node | None, variables: Mapping[str, str]) -> str:
         case nodes.Name(name=name):
             type_name = variables.get(name, UNKNOWN)
         case nodes.Getattr(attr=name) | nodes.Getitem(arg=nodes.Const(value=str(name))):
-            type_name = _ATTRIBUTES.get(name, UNKNOWN)
+            type_name = _KNOWN["attributes"].get(name, UNKNOWN)
         case nodes.Getitem(node=inner):
             type_name = MAPPING if _is_resources(inner) else UNKNOWN
         case nodes.Filter():
@@ -183,7 +152,7 @@ def _type_of_filter(node: nodes.Filter, variables: Mapping[str, str]) -> str:
         match node.args[0]:
             case nodes.Const(value=str(query)) if _PROJECTION.search(query) and "|" not in query:
                 return LIST
-    return _FILTERS.get(name, UNKNOWN)
+    return _KNOWN["filters"].get(name, UNKNOWN)
 
 
 def _type_of_call(node: nodes.Call) -> str:
@@ -192,9 +161,9 @@ def _type_of_call(node: nodes.Call) -> str:
             return LIST
         case nodes.Name(name="lookup"), [nodes.Const(value=str(plugin)), *_]:
             is_list = any(keyword.key == "wantlist" for keyword in node.kwargs)
-            return LIST if is_list else _LOOKUPS.get(plugin.removeprefix("ansible.builtin."), UNKNOWN)
+            return LIST if is_list else _KNOWN["lookups"].get(plugin.removeprefix("ansible.builtin."), UNKNOWN)
         case nodes.Getattr(attr=name), _:
-            return _METHODS.get(name, UNKNOWN)
+            return _KNOWN["methods"].get(name, UNKNOWN)
     return UNKNOWN
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from runner.compatibility import conditions
-from runner.compatibility.conditions import BOOLEAN, LIST, MAPPING, NOTHING, NUMBER, OBJECTS, TEMPLATE, TEXT, UNKNOWN
+from runner.compatibility.conditions import BOOLEAN, LIST, MAPPING, NOTHING, NUMBER, TEMPLATE, TEXT, UNKNOWN
 
 VARIABLES = {"names": LIST, "secret": TEXT}
 
@@ -41,7 +41,7 @@ VARIABLES = {"names": LIST, "secret": TEXT}
         ("  names |\n  length", "names | length", NUMBER),
         ("lookup('env', 'X')", "", TEXT),
         ("lookup('ansible.builtin.env', 'X') | trim", "", TEXT),
-        ("lookup('k8s', kind='Pod')", "", OBJECTS),
+        ("lookup('k8s', kind='Pod')", "", "a mapping or a list"),
         ("lookup('file', 'a', wantlist=true)", "", LIST),
         ("image | regex_replace('a', 'b')", "image | regex_replace('a', 'b')", TEXT),
         ("x | mandatory | md5", "x | mandatory | md5", TEXT),
