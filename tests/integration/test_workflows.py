@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from runner.sdk.devcluster.cluster import get_actionlint, get_helm
+from tests.kit.go_programs import get_actionlint, get_helm
 from tests.kit.places import ROOT
 
 FOLDER = ROOT / ".github/workflows"

@@ -18,10 +18,11 @@ from typing import TextIO
 from runner.base.config import locks
 from runner.engines.warm import tested
 from runner.sdk.devcluster import folders
-from runner.sdk.devcluster.cluster import get_actionlint, get_helm, get_programs
+from runner.sdk.devcluster.cluster import get_programs
 from runner.sdk.devcluster.nodes import Nodes, missing
 from runner.values.errors import ClusterError
 from tests.kit import debian, mariadb, ssh_hosts, workloads
+from tests.kit.go_programs import get_actionlint, get_helm
 from tests.parity import targets
 
 

@@ -1,4 +1,4 @@
-"""Programs of the control plane and of tests: search, download and build.
+"""Programs of the control plane: search, download and build.
 
 The search order for each program is: the folder in `KUBEBUILDER_ASSETS`; the cache folder of the user; an official
 release; a build with Go. A program is written to the cache atomically, so that an interrupted build can be resumed. A
@@ -24,8 +24,9 @@ from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
 
-KUBERNETES, ETCD, KWOK, HELM = "v1.35.4", "v3.6.5", "v0.7.0", "v3.20.2"
-ACTIONLINT = "v1.7.12"
+KUBERNETES, ETCD, KWOK = "v1.35.4", "v3.6.5", "v0.7.0"
+MODULES = Path(__file__).with_name("modules")
+"""Folder of the Go modules of the programs."""
 ASSETS = "KUBEBUILDER_ASSETS"
 _NEW = ".new-"
 _HEAD = 4096
@@ -36,10 +37,10 @@ _ELF_HEADER = 64
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program, its Go module in `modules/`, its package, and variables set at link time."""
+    """A program, the folder of its Go module, its package, and variables set at link time."""
 
     name: str
-    module: str
+    module: Path
     package: str
     variables: tuple[tuple[str, str], ...] = ()
 
@@ -51,20 +52,19 @@ _KUBERNETES_VARIABLES = (
     (f"{_VERSION}.gitMinor", "35"),
     (f"{_VERSION}.gitTreeState", "clean"),
 )
+
+
+def _of_kubernetes(*names: str) -> tuple[Program, ...]:
+    module = MODULES / "kubernetes"
+    return tuple(Program(name, module, f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VARIABLES) for name in names)
+
+
 PROGRAMS = (
-    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
-    *(
-        Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VARIABLES)
-        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-    ),
-    Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    Program("etcd", MODULES / "kubernetes", "go.etcd.io/etcd/server/v3"),
+    *_of_kubernetes("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"),
+    Program("kwok", MODULES / "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
 )
-
-
-NODE_PROGRAMS = tuple(
-    Program(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_VARIABLES)
-    for name in ("kubelet", "kube-proxy")
-)
+NODE_PROGRAMS = _of_kubernetes("kubelet", "kube-proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,6 @@ class Toolset:
 
 CONTROL_PLANE = Toolset("control plane", f"kubernetes-{KUBERNETES}_etcd-{ETCD}_kwok-{KWOK}", PROGRAMS)
 NODE_KIT = Toolset("real node", f"kubernetes-node-{KUBERNETES}", NODE_PROGRAMS)
-HELM_KIT = Toolset(
-    "helm client",
-    f"helm-{HELM}",
-    (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", (("helm.sh/helm/v3/internal/version.version", HELM),)),),
-)
-ACTIONLINT_KIT = Toolset(
-    "GitHub workflow linter",
-    f"actionlint-{ACTIONLINT}",
-    (Program("actionlint", "actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),),
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def choose(file: str, context: str, folder: Path, kubectl: Path, environ: Mappin
     path = folder / "kubeconfig"
     text = run_kubectl(kubectl, own, "config", "view", "--raw", "--flatten", "--minify", *options)
     atomic_file.write(path, text)
-    return ChosenCluster(path, kubeconfig.current_context(path), kubeconfig.current_server(path))
+    return ChosenCluster(path, *kubeconfig.current(path))
 
 
 def confirm(cluster: ChosenCluster, action: str, *, yes: bool) -> None:

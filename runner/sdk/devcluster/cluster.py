@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from runner.base.config import atomic_file
 from runner.sdk.devcluster import binaries, containerd, kubeconfig, kwok
 from runner.sdk.devcluster.api import Api
 from runner.sdk.devcluster.binaries import Toolset
@@ -286,21 +285,11 @@ def running(supervised: Supervised) -> DevCluster:
     )
 
 
-def outside(given: str, folder: Path, progress: TextIO) -> DevCluster:
-    """Return the cluster of KUBECONFIG; several files are merged into one in `folder`."""
+def outside(path: Path, logs: Path, progress: TextIO) -> DevCluster:
+    """Return the cluster of a kubeconfig, which this program did not start."""
     kubectl = Path(shutil.which("kubectl") or get_programs(os.environ, progress)["kubectl"])
-    path = Path(given)
-    if os.pathsep in given:
-        merged = run_kubectl(kubectl, {**os.environ, "KUBECONFIG": given}, "config", "view", "--raw", "--flatten")
-        path = folder / "kubeconfig"
-        atomic_file.write(path, merged)
-    return DevCluster(
-        kubeconfig=path,
-        url=kubeconfig.current_server(path),
-        kubectl=kubectl,
-        logs=folder,
-        control=ExternalCluster(path),
-    )
+    _, url = kubeconfig.current(path)
+    return DevCluster(kubeconfig=path, url=url, kubectl=kubectl, logs=logs, control=ExternalCluster(path))
 
 
 def get_programs(environ: Mapping[str, str], progress: TextIO, nodes: Nodes = Nodes.FAKE) -> Mapping[str, Path]:
@@ -329,18 +318,6 @@ def run_kubectl(kubectl: str | Path, environ: Mapping[str, str], *arguments: str
     if done.returncode:
         raise OperatorError(f"`kubectl {' '.join(arguments)}` failed: {done.stderr.strip()}")
     return done.stdout
-
-
-def get_helm(environ: Mapping[str, str], progress: TextIO) -> Path:
-    """Return the helm client in PATH; if there is none, download or build it."""
-    helm = shutil.which("helm", path=environ.get("PATH"))
-    return Path(helm) if helm else _provide(environ, progress, binaries.HELM_KIT)["helm"]
-
-
-def get_actionlint(environ: Mapping[str, str], progress: TextIO) -> Path:
-    """Return the actionlint in PATH; if there is none, build it."""
-    actionlint = shutil.which("actionlint", path=environ.get("PATH"))
-    return Path(actionlint) if actionlint else _provide(environ, progress, binaries.ACTIONLINT_KIT)["actionlint"]
 
 
 def _provide(environ: Mapping[str, str], progress: TextIO, kit: Toolset) -> Mapping[str, Path]:

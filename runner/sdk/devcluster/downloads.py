@@ -1,6 +1,6 @@
 """Programs from official releases, verified by the published SHA-256.
 
-dl.k8s.io and get.helm.sh publish a digest for each file, etcd a list for each release; the digests of kwok are in
+dl.k8s.io publishes a digest for each file, etcd a list for each release; the digests of kwok are in
 GitHub's release API. All URLs are HTTPS URLs of the projects.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from runner.sdk.devcluster.binaries import ETCD, HELM, KUBERNETES, KWOK, Program, Target, UnavailableError
+from runner.sdk.devcluster.binaries import ETCD, KUBERNETES, KWOK, Program, Target, UnavailableError
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
 
@@ -59,11 +59,6 @@ def release(program: Program, target: Target) -> Release:
         base = f"{_GITHUB}/etcd-io/etcd/releases/download/{ETCD}"
         archive = f"etcd-{ETCD}-{target}"
         return Release(f"{base}/{archive}.tar.gz", f"{base}/SHA256SUMS", f"{archive}/etcd")
-    if program.name == "helm":
-        url = f"https://get.helm.sh/helm-{HELM}-{target}.tar.gz"
-        return Release(url, f"{url}.sha256sum", f"{target}/helm")
-    if program.name == "actionlint":
-        raise UnavailableError("releases: actionlint is only built from source")
     if program.name == "kwok":
         return Release(f"{_GITHUB}/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-{target}", _KWOK_RELEASE)
     if target.system != "linux" and program.name != "kubectl":

@@ -12,7 +12,6 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from runner.sdk.devcluster.binaries import Program, Target, UnavailableError
@@ -39,13 +38,9 @@ class GoBuild:
         """Build the program. Raises ClusterError with the end of Go's output if that fails."""
         go = find_go(self.environ)
         log = self.logs / f"build-{program.name}.log"
-        with (
-            tempfile.TemporaryDirectory() as work,
-            resources.as_file(resources.files("runner.sdk.devcluster") / "modules" / program.module) as module,
-            log.open("wb") as output,
-        ):
-            source = Path(work) / program.module
-            shutil.copytree(module, source)  # the package's own folder may be read-only
+        with tempfile.TemporaryDirectory() as work, log.open("wb") as output:
+            source = Path(work) / program.module.name
+            shutil.copytree(program.module, source)  # the package's own folder may be read-only
             guard = Guard.start([Path(work)])
             try:
                 process = subprocess.Popen(

@@ -6,6 +6,7 @@ Promises: a written file contains the certificates, has mode 0600, and is writte
 from __future__ import annotations
 
 import base64
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from runner.values.errors import ClusterError
 
 if TYPE_CHECKING:  # loading the cryptography behind it would slow every pytest start
     from runner.base.pki import KeyPair
-import shlex
 
 CONTEXT_PREFIX = "ansible-operator-"
 
@@ -44,25 +44,15 @@ def text(cluster: str, url: str, authority: bytes, client: KeyPair) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-def current_context(path: Path) -> str:
-    """Return the name of a kubeconfig's current context. Raises ClusterError if there is none."""
-    try:
-        return str(_read(path)["current-context"])
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise ClusterError(f"{path}: not a valid kubeconfig with a current context ({error!r})") from error
-
-
-def current_server(path: Path) -> str:
-    """Return the URL of the API server in a kubeconfig's current context."""
+def current(path: Path) -> tuple[str, str]:
+    """Return a kubeconfig's current context, and the URL of its API server. Raises ClusterError if there is none."""
     try:
         document = _read(path)
-        current = document["current-context"]
-        cluster = next(c["context"]["cluster"] for c in document["contexts"] if c["name"] == current)
-        return str(next(c["cluster"]["server"] for c in document["clusters"] if c["name"] == cluster))
+        context = document["current-context"]
+        cluster = next(c["context"]["cluster"] for c in document["contexts"] if c["name"] == context)
+        return str(context), str(next(c["cluster"]["server"] for c in document["clusters"] if c["name"] == cluster))
     except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as error:
-        raise ClusterError(
-            f"{path}: not a valid kubeconfig with a current context ({error!r})",
-        ) from error
+        raise ClusterError(f"{path}: not a valid kubeconfig with a current context ({error!r})") from error
 
 
 def cluster_name(path: Path) -> str | None:

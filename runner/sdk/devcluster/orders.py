@@ -6,7 +6,7 @@ import os
 import selectors
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 _CHUNK = 65536
 _FIRST_LINE_POLL = 1.0
@@ -41,7 +41,6 @@ class ParentProcess:
     detached: bool = False
     _stop: str = ""
     _pending: bytes = b""
-    _lines: list[str] = field(default_factory=list)
 
     def stop(self, reason: str) -> None:
         """Request the stop of the cluster; for signal handlers."""

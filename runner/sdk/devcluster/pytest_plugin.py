@@ -52,8 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str | None:
     """Name the cluster that the fixtures use, unless they start one."""
     if given := config.getoption("devcluster_kubeconfig"):
-        path = Path(given)
-        return f"devcluster: context {kubeconfigs.current_context(path)}, {kubeconfigs.current_server(path)}"
+        return "devcluster: context {}, {}".format(*kubeconfigs.current(Path(given)))
     if given := os.environ.get("KUBECONFIG"):
         return f"devcluster: KUBECONFIG={given} is ignored; --devcluster-kubeconfig selects a cluster"
     return None
@@ -64,7 +63,7 @@ def devcluster(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Co
     """Return a running control plane; its logs are copied to pytest's temporary folder at the end."""
     given = pytestconfig.getoption("devcluster_kubeconfig")
     if given:
-        yield outside(given, tmp_path_factory.mktemp("devcluster"), sys.stderr)
+        yield outside(Path(given), tmp_path_factory.mktemp("devcluster"), sys.stderr)
         return
     nodes, logs = pytestconfig.getoption("devcluster_node"), tmp_path_factory.mktemp("devcluster-logs")
     with clusters.start(name="test", nodes=nodes, logs=logs) as cluster:

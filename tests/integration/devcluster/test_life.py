@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -142,7 +141,7 @@ def test_nothing_survives_kill_9(victims: list[str], processes_in: ProcessesIn) 
 
 
 def test_the_cluster_of_a_kubeconfig_cannot_be_controlled(own: DevCluster, tmp_path: Path) -> None:
-    given = outside(str(own.kubeconfig), tmp_path, io.StringIO())
+    given = outside(own.kubeconfig, tmp_path, io.StringIO())
     assert given.kubeconfig == own.kubeconfig
     assert given.url == own.url
     assert _get(given, "namespaces").returncode == 0
@@ -150,12 +149,3 @@ def test_the_cluster_of_a_kubeconfig_cannot_be_controlled(own: DevCluster, tmp_p
         given.stop_apiserver()
     given.stop()
     assert _get(own, "namespaces").returncode == 0
-
-
-def test_several_kubeconfigs_are_merged(own: DevCluster, tmp_path: Path) -> None:
-    first = tmp_path / "first"
-    first.write_text("{apiVersion: v1, kind: Config, preferences: {}, clusters: [], users: [], contexts: []}")
-    given = outside(f"{first}{os.pathsep}{own.kubeconfig}", tmp_path, io.StringIO())
-    assert given.url == own.url
-    assert stat.S_IMODE(given.kubeconfig.stat().st_mode) == 0o600
-    assert _get(given, "namespaces").returncode == 0

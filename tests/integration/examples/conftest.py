@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from runner.sdk import devcluster as clusters
-from runner.sdk.devcluster import cluster
 from tests.integration.examples.deployed import Example, Install, copy
 from tests.kit import mariadb as databases
+from tests.kit.go_programs import get_helm
 from tests.kit.objects import Api
 from tests.kit.shell import shell
 
@@ -26,7 +26,7 @@ from tests.kit.shell import shell
 @pytest.fixture
 def checkout(devcluster: clusters.DevCluster, tmp_path: Path) -> Iterator[Install]:
     """Return what copies an example by its folder's name; `memcached` is the sample at the top level."""
-    helm = cluster.get_helm(os.environ, sys.stderr)
+    helm = get_helm(os.environ, sys.stderr)
     with contextlib.ExitStack() as stack:
         api = stack.enter_context(contextlib.closing(Api(Path(devcluster.kubeconfig))))
 

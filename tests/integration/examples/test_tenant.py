@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runner.sdk.devcluster.cluster import get_helm
 from tests.integration.examples.deployed import Example, Install, Resources
 from tests.integration.scaffold.installed import Json
+from tests.kit.go_programs import get_helm
 from tests.kit.wait import wait_until
 
 # Many runs of Ansible a test: on a machine with much to do they take their time.

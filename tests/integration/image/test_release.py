@@ -18,10 +18,10 @@ import pytest
 
 from runner import __version__
 from runner.sdk import devcluster as clusters
-from runner.sdk.devcluster.cluster import get_helm
 from runner.sdk.scaffold.project import BASE_IMAGE
 from tests.integration.scaffold.installed import get
 from tests.kit import newcomer, registry
+from tests.kit.go_programs import get_helm
 from tests.kit.images import BASE, DEBIAN, Store, build_store, needs_images_on_a_node
 from tests.kit.places import ROOT
 from tests.kit.shell import Sh, shell

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.sdk.devcluster.cluster import get_helm
+from tests.kit.go_programs import get_helm
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

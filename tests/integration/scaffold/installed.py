@@ -108,7 +108,7 @@ def operator(
     """Run what the pod in this namespace would: its flags and variables, its account, its way to the API server."""
     pod = pod_of(sh, namespace)
     admin = Path(devcluster.kubeconfig)
-    host, _, port = kubeconfig.current_server(admin).removeprefix("https://").rpartition(":")
+    host, _, port = kubeconfig.current(admin)[1].removeprefix("https://").rpartition(":")
     service = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
     environment = operators_environment({**_environment(pod), **service})
     mounted = _mounted(sh, pod, admin, folder / "serviceaccount")

@@ -15,6 +15,7 @@ import yaml
 
 from runner.core.kube import service_accounts
 from runner.sdk.devcluster import cluster
+from tests.kit.go_programs import get_helm
 from tests.kit.places import BIN, ROOT
 
 WRITTEN = "memcached-runs"
@@ -29,7 +30,7 @@ def sh(tmp_path_factory: pytest.TempPathFactory) -> Sh:
     home = tmp_path_factory.mktemp("accounts")
     folder = home / "memcached-operator"
     folder.mkdir()
-    kubectl, helm = cluster.find_kubectl(os.environ), cluster.get_helm(os.environ, sys.stderr)
+    kubectl, helm = cluster.find_kubectl(os.environ), get_helm(os.environ, sys.stderr)
     assert kubectl is not None
     places = [str(BIN), str(kubectl.parent), str(helm.parent), os.environ["PATH"]]
     environ = {**os.environ, "PATH": os.pathsep.join(places), "HOME": str(home)}

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from runner.sdk.devcluster import cluster
+from tests.kit.go_programs import get_helm
 from tests.kit.places import BIN
 from tests.kit.wait import patience
 
@@ -52,7 +52,7 @@ def sh(tmp_path: Path, devcluster: clusters.DevCluster) -> Sh:
     """Run a command in a new project's folder, as a user with the cluster's kubeconfig and with helm."""
     project = tmp_path / "depot-operator"
     project.mkdir()
-    helm = cluster.get_helm(os.environ, sys.stderr)
+    helm = get_helm(os.environ, sys.stderr)
     path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), str(helm.parent), os.environ["PATH"]])
     own = {f"HELM_{each}_HOME": str(tmp_path / each) for each in ("CACHE", "CONFIG", "DATA")}
     environ = {**os.environ, **own, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}

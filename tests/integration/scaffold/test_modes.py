@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from runner.sdk.devcluster import cluster
 from tests.integration.scaffold import installed, olm
 from tests.integration.scaffold.installed import get
+from tests.kit.go_programs import get_helm
 from tests.kit.places import BIN
 from tests.kit.shell import Sh, shell
 from tests.kit.wait import patience, wait_until
@@ -101,7 +101,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sh(project: Path, devcluster: clusters.DevCluster) -> Iterator[Sh]:
     """Run a command in the project, as an administrator; the namespaces of the tests are there."""
-    helm = cluster.get_helm(os.environ, sys.stderr)
+    helm = get_helm(os.environ, sys.stderr)
     own = {f"HELM_{each}_HOME": str(project.parent / each) for each in ("CACHE", "CONFIG", "DATA")}
     run = shell(project, devcluster, own, helm)
     for each in PLACES:

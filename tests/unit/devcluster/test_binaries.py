@@ -11,12 +11,11 @@ import pytest
 
 from runner.sdk.devcluster import binaries
 from runner.sdk.devcluster.binaries import CONTROL_PLANE, Program, Target, Toolset, UnavailableError
-from runner.sdk.devcluster.cluster import get_helm
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
 from tests.kit.wait import patience
 
-_TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", "m", "p"), Program("kwok", "m", "p")))
+_TWO = Toolset("test", "etcd-1_kwok-1", (Program("etcd", Path("m"), "p"), Program("kwok", Path("m"), "p")))
 # Gets one program slowly, by a source that notes each time it is asked.
 _SLOW = """
 import sys, time
@@ -34,7 +33,7 @@ class Slow:
         file.write_text("#!/bin/sh\\necho whole\\n")
 
 environ = {"XDG_CACHE_HOME": str(folder / "cache")}
-programs = (binaries.Program("etcd", "m", "p"), binaries.Program("kwok", "m", "p"))
+programs = (binaries.Program("etcd", folder, "p"), binaries.Program("kwok", folder, "p"))
 kit = binaries.Toolset("test", "etcd-1_kwok-1", programs)
 found = binaries.provide(environ, (Slow(),), Progress(sys.stderr), kit)
 assert all("whole" in path.read_text() for path in found.values()), found
@@ -193,12 +192,3 @@ def test_a_killed_builder_does_not_block_the_next_one(tmp_path: Path, environ: d
     builds = Builds()
     binaries.provide(environ, (builds,), quiet, _TWO)
     assert builds.built == ["etcd", "kwok"]
-
-
-def test_helm_in_path_is_used_before_the_cached_one(tmp_path: Path) -> None:
-    ours = binaries.cache_folder({"XDG_CACHE_HOME": str(tmp_path)}, binaries.this_machine(), binaries.HELM_KIT)
-    for folder in (tmp_path / "bin", ours):
-        _install(folder, "helm")
-    environ = {"XDG_CACHE_HOME": str(tmp_path), "PATH": str(tmp_path / "bin")}
-    assert get_helm(environ, io.StringIO()) == tmp_path / "bin" / "helm"
-    assert get_helm({**environ, "PATH": str(tmp_path)}, io.StringIO()) == ours / "helm"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import re
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from runner.sdk.devcluster.binaries import PROGRAMS, Target, UnavailableError
 from runner.sdk.devcluster.gobuild import GoBuild
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
+from tests.kit import go_programs
 
 _LINUX = Target("linux", "arm64")
 _KWOK = next(program for program in PROGRAMS if program.name == "kwok")
@@ -44,7 +44,7 @@ def _builder(go: Path, **more: str) -> GoBuild:
 def test_the_program_is_built_in_a_copy_of_its_module(go: Path, tmp_path: Path, quiet: Progress) -> None:
     _builder(go).fetch(_KWOK, _LINUX, tmp_path / "kwok", quiet)
     folder, *files = (tmp_path / "kwok").read_text().splitlines()
-    assert not folder.startswith(str(resources.files("runner.sdk.devcluster")))
+    assert not folder.startswith(str(binaries.MODULES))
     assert not Path(folder).exists()
     assert {"go.mod", "go.sum", "tools.go"} <= set(files)
 
@@ -98,19 +98,22 @@ def test_a_go_that_is_too_old_or_does_not_start_is_passed_over(
         ("kubernetes", f"k8s.io/kubernetes {binaries.KUBERNETES}"),
         ("kubernetes", f"go.etcd.io/etcd/server/v3 {binaries.ETCD}"),
         ("kwok", f"sigs.k8s.io/kwok {binaries.KWOK}"),
-        ("helm", f"helm.sh/helm/v3 {binaries.HELM}"),
-        ("actionlint", f"github.com/rhysd/actionlint {binaries.ACTIONLINT}"),
+        ("helm", f"helm.sh/helm/v3 {go_programs.HELM}"),
+        ("actionlint", f"github.com/rhysd/actionlint {go_programs.ACTIONLINT}"),
     ],
 )
 def test_the_modules_have_the_versions_that_are_promised(module: str, promised: str) -> None:
-    folder = resources.files("runner.sdk.devcluster") / "modules" / module
-    assert promised in (folder / "go.mod").read_text()
-    assert (folder / "go.sum").is_file()
+    assert promised in (_folder(module) / "go.mod").read_text()
+    assert (_folder(module) / "go.sum").is_file()
+
+
+def _folder(module: str) -> Path:
+    return next(folder / module for folder in (binaries.MODULES, go_programs.MODULES) if (folder / module).is_dir())
 
 
 def _versions(module: str) -> dict[str, str]:
     """Return the version of each module of a go.mod."""
-    text = (resources.files("runner.sdk.devcluster") / "modules" / module / "go.mod").read_text()
+    text = (_folder(module) / "go.mod").read_text()
     return dict(re.findall(r"^\t(\S+) (?:=> \S+ )?(v\S+)", text, re.MULTILINE))
 
 

@@ -11,10 +11,10 @@ from runner.values.errors import ClusterError
 _TEXT = kubeconfig.text("mine", "https://127.0.0.1:20001", b"authority", KeyPair(b"certificate", b"key"))
 
 
-def test_the_current_server_is_read(tmp_path: Path) -> None:
+def test_the_current_context_and_its_server_are_read(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(_TEXT)
-    assert kubeconfig.current_server(path) == "https://127.0.0.1:20001"
+    assert kubeconfig.current(path) == ("ansible-operator-mine", "https://127.0.0.1:20001")
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "current-context: x", "{current-context: x, contexts: []}"])
@@ -22,7 +22,7 @@ def test_an_invalid_kubeconfig_is_an_error_with_its_path(tmp_path: Path, text: s
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     with pytest.raises(ClusterError, match=str(path)):
-        kubeconfig.current_server(path)
+        kubeconfig.current(path)
 
 
 def test_kubeconfigs_of_development_clusters_are_recognized(tmp_path: Path) -> None:

@@ -8,16 +8,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.sdk.devcluster import DevCluster
-from runner.sdk.devcluster.cluster import get_helm
-
-if TYPE_CHECKING:
-    from tests.kit.cluster import Kubectl
 from tests.integration.proxy.clients.tools import Helm, Play, Played
+from tests.kit.cluster import Kubectl
+from tests.kit.go_programs import get_helm
 from tests.kit.wait import patience
 
 _PLAY = """
