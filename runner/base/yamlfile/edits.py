@@ -96,6 +96,21 @@ class Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)  # noqa: FBT003 - the same
 
 
+class BlockDumper(yaml.SafeDumper):
+    """Dumper that writes text of several lines as a block, and repeated values again instead of as aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
+        """Return True for each value."""
+        return True
+
+    def _text(self, data: str) -> yaml.ScalarNode:
+        # PyYAML quotes text of which a line ends in a blank, whatever the style is.
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
+
+
+BlockDumper.add_representer(str, BlockDumper._text)  # noqa: SLF001 - it is complete only here
+
+
 def _inserted(text: str, root: yaml.Node | None, path: tuple[str, ...], item: str, file: str) -> str:
     key, node = _find(root, path)
     by_hand = " to ".join(["add this by hand", *filter(None, [".".join(path)])]) + f":\n{item}"

@@ -167,11 +167,11 @@ def _permissions(project: Project) -> Iterator[Finding]:
 def _needed(project: Project) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield group, resource and verbs of the operator's own requests."""
     yield _EVENTS
-    plurals = _plurals(project)
     for watch in project.content.watches:
-        group, plural = watch.gvk.group, plurals.get((watch.gvk.group, watch.gvk.kind))
-        if plural is None:
+        group, crd = watch.gvk.group, project.crds.get((watch.gvk.group, watch.gvk.kind))
+        if crd is None:
             continue
+        plural = str(crd.value["spec"]["names"].get("plural"))
         yield group, plural, ("get", "list", "watch", *(("patch",) if watch.finalizer else ()))
         if watch.manage_status:
             yield group, f"{plural}/status", ("patch",)
@@ -183,15 +183,3 @@ def _grants(rule: Mapping[str, object], group: str, resource: str, verb: str) ->
         return isinstance(granted, list) and any(name in granted for name in ("*", *names))
 
     return has("apiGroups", group) and has("resources", resource) and has("verbs", verb)
-
-
-def _plurals(project: Project) -> dict[tuple[str, str], str]:
-    """Return the plural names of the kinds that the project's CRDs define, by group and kind."""
-    plurals: dict[tuple[str, str], str] = {}
-    for document in project.documents:
-        spec = document.value.get("spec")
-        if document.value.get("kind") == "CustomResourceDefinition" and isinstance(spec, dict):
-            names = spec.get("names")
-            if isinstance(names, dict):
-                plurals[str(spec.get("group")), str(names.get("kind"))] = str(names.get("plural"))
-    return plurals

@@ -178,6 +178,18 @@ class Project:
         return tuple(_documents(pairs))
 
     @cached_property
+    def crds(self) -> Mapping[tuple[str, str], Document]:
+        """CRDs of the manifests by group and kind, the first of each; patches of CRDs are not complete."""
+        crds: dict[tuple[str, str], Document] = {}
+        for document in self.documents:
+            spec = document.value.get("spec")
+            if document.value.get("kind") == "CustomResourceDefinition" and isinstance(spec, dict):
+                names = spec.get("names")
+                if isinstance(names, dict) and isinstance(spec.get("versions"), list):
+                    crds.setdefault((str(spec.get("group")), str(names.get("kind"))), document)
+        return crds
+
+    @cached_property
     def examples(self) -> tuple[Document, ...]:
         """Samples in the annotation `alm-examples` of ClusterServiceVersions."""
         pairs: list[tuple[SourceText, yaml.Node]] = []

@@ -61,15 +61,9 @@ def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
 
 def schemas(project: Project) -> Iterator[tuple[Watch, str, Mapping[str, Any]]]:
     """Yield the watches whose CRD is in the project, with its file and its schema of `spec`."""
-    for document in project.documents:
-        spec = document.value.get("spec")
-        if document.value.get("kind") != "CustomResourceDefinition" or not isinstance(spec, dict):
-            continue
-        for watch in project.content.watches:
-            names = spec.get("names")
-            kind = names.get("kind") if isinstance(names, dict) else None
-            if (spec.get("group"), kind) == (watch.gvk.group, watch.gvk.kind):
-                yield watch, document.source.file, _schema(spec, watch.gvk.version)
+    for watch in project.content.watches:
+        if crd := project.crds.get((watch.gvk.group, watch.gvk.kind)):
+            yield watch, crd.source.file, _schema(crd.value["spec"], watch.gvk.version)
 
 
 def types(project: Project) -> dict[str, str]:
@@ -83,7 +77,7 @@ def types(project: Project) -> dict[str, str]:
 
 
 def _schema(spec: Mapping[str, Any], version: str) -> Mapping[str, Any]:
-    for entry in spec.get("versions") or ():
+    for entry in spec["versions"]:
         if isinstance(entry, dict) and entry.get("name") == version:
             schema: Any = entry.get("schema") or {}
             for key in ("openAPIV3Schema", "properties", "spec"):

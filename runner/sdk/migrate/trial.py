@@ -231,7 +231,7 @@ class _Attempt:
         """Run the operator on a new control plane, and return outcomes and objects."""
         with devcluster.start(name="migrate") as cluster:
             self._kubectl(cluster, "create", "namespace", NAMESPACE)
-            if crds := _crds(self.project):
+            if crds := [crd.value for crd in self.project.crds.values()]:
                 self._kubectl(cluster, "apply", "--server-side", "--filename=-", given=crds)
                 self._kubectl(cluster, "wait", "--for=condition=Established", "--filename=-", given=crds)
             for name, sample in self.samples.items():
@@ -336,14 +336,3 @@ class _Attempt:
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(given)}) if given else None
         environ = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         return run_kubectl(cluster.kubectl, environ, *arguments, given=document)
-
-
-def _crds(project: Project) -> list[Mapping[str, Any]]:
-    """Return the CRDs of the project's manifests, the first of each name; patches of CRDs are not complete."""
-    crds: dict[str, Mapping[str, Any]] = {}
-    for document in project.documents:
-        spec = document.value.get("spec")
-        is_crd = document.value.get("apiVersion") == "apiextensions.k8s.io/v1"
-        if isinstance(spec, dict) and is_crd and {"group", "names", "versions"} <= spec.keys():
-            crds.setdefault(str(document.value["metadata"]["name"]), document.value)
-    return list(crds.values())

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from runner.base.yamlfile.edits import BlockDumper
 from runner.sdk.packaging import deployments, descriptors, scopes
 from runner.values.errors import ConfigError
 
@@ -265,17 +266,4 @@ def _without_namespace(document: Json) -> Json:
 
 
 def _dump(document: Json) -> str:
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-class _Dumper(yaml.SafeDumper):
-    """Dumper that writes multi-line strings as blocks, and writes repeated values again instead of as aliases."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the library's own signature
-        return True
-
-    def represent_str(self, data: str) -> yaml.ScalarNode:
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
-
-
-_Dumper.add_representer(str, _Dumper.represent_str)
+    return yaml.dump(document, Dumper=BlockDumper, sort_keys=False, allow_unicode=True, width=100)

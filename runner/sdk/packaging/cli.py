@@ -71,12 +71,14 @@ def _command(subparsers: Subparsers, name: str, run: Any, text: str, description
 
 
 def _chart(arguments: argparse.Namespace) -> int:
-    from runner.sdk.packaging import chart, manifests  # noqa: PLC0415 - help needs no YAML
+    from runner.sdk.packaging import chart, deployments, manifests  # noqa: PLC0415 - help needs no YAML
+    from runner.sdk.scaffold import project  # noqa: PLC0415 - the same
+    from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
-    known = manifests.known_project()
+    known = project.read(ChangeSet(Path.cwd()))
     version = manifests.version(arguments.chart_version, "--chart-version")
     documents = manifests.read(arguments.manifests, "config/default")
-    image = arguments.image or next(manifests.images(documents), "")
+    image = arguments.image or deployments.image(documents)
     repository, tag = _image(image, f"{known.domain}/{known.name}")
     files = chart.make(documents, chart.Release(known.name, version, version, repository, tag))
     output: Path = arguments.output or Path("dist/chart") / known.name
@@ -88,15 +90,17 @@ def _chart(arguments: argparse.Namespace) -> int:
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
-    from runner.sdk.packaging import bundle, descriptors, manifests  # noqa: PLC0415 - the same
+    from runner.sdk.packaging import bundle, deployments, descriptors, manifests  # noqa: PLC0415 - the same
+    from runner.sdk.scaffold import project  # noqa: PLC0415 - the same
+    from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
-    known = manifests.known_project()
+    known = project.read(ChangeSet(Path.cwd()))
     version = manifests.version(arguments.bundle_version, "--bundle-version")
     descriptors.ensure(known)
     channels = tuple(channel.strip() for channel in arguments.channels.split(",") if channel.strip())
     before = descriptors.name_before(known.name, version)
     documents = manifests.read(arguments.manifests, "config/manifests")
-    image = arguments.image or next(manifests.images(documents), "")
+    image = arguments.image or deployments.image(documents)
     edition = bundle.BundleMetadata(
         known.name,
         version,

@@ -41,3 +41,8 @@ def container(deployment: Json) -> Json:
     """Return the container `manager`; without one, the first container."""
     containers: list[Json] = pod(deployment)["containers"]
     return next((candidate for candidate in containers if candidate.get("name") == "manager"), containers[0])
+
+
+def image(documents: Sequence[Json]) -> str:
+    """Return the image of the operator's container; empty without one. Raises ConfigError as `operators`."""
+    return str(container(operators(documents)).get("image") or "")

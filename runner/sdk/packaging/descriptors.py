@@ -28,11 +28,14 @@ _CONDITIONS = "urn:alm:descriptor:io.kubernetes.conditions"
 _DEEPEST = 3
 _BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})|[-_.\s]+")
 _BY_TYPE = {"integer": "number", "number": "number", "boolean": "booleanSwitch", "string": "text"}
-_WORKS = {
-    **dict.fromkeys(("pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "serviceaccounts"), "v1"),
-    **dict.fromkeys(("deployments", "statefulsets", "daemonsets", "replicasets"), "v1"),
-    **dict.fromkeys(("jobs", "cronjobs", "ingresses", "networkpolicies", "roles", "rolebindings"), "v1"),
-}
+_WORKS = frozenset(
+    {
+        *("pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "serviceaccounts", "deployments"),
+        *("statefulsets", "daemonsets", "replicasets", "jobs", "cronjobs", "ingresses", "networkpolicies", "roles"),
+        "rolebindings",
+    }
+)
+"""Built-in kinds whose version is v1."""
 _KINDS = {
     "configmaps": "ConfigMap",
     "persistentvolumeclaims": "PersistentVolumeClaim",
@@ -70,8 +73,8 @@ def resources(rules: list[Json]) -> list[Json]:
         for resource in rule.get("resources") or ()
     }
     return [
-        {"kind": _KINDS.get(plural, plural.removesuffix("s").capitalize()), "name": "", "version": _WORKS[plural]}
-        for plural in sorted(plurals & set(_WORKS))
+        {"kind": _KINDS.get(plural, plural.removesuffix("s").capitalize()), "name": "", "version": "v1"}
+        for plural in sorted(plurals & _WORKS)
     ]
 
 

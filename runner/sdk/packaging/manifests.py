@@ -7,14 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from runner.sdk.devcluster.cluster import find_kubectl
-from runner.sdk.scaffold import project
 from runner.values.errors import ConfigError
 
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
@@ -41,21 +39,6 @@ _TAG = re.compile(r"v?(\d+)\.(\d+)\.(\d+)((?:-[0-9A-Za-z.-]+?)?)-(\d+)-g([0-9a-f
 _MINUTE = 60
 
 
-def known_project() -> project.Project:
-    """Return the project of the PROJECT file in the current folder.
-
-    Raises:
-        ConfigError: there is no such file.
-    """
-    try:
-        return project.parse(Path(project.FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"no file {project.FILE} in this folder; run the command in a project's folder, or create a project with "
-            "`ansible-operator init`"
-        ) from None
-
-
 def read(file: str | None, folder: str) -> list[Json]:
     """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
@@ -80,15 +63,6 @@ def git(*arguments: str) -> str:
     program = shutil.which("git")
     done = _run([program, *arguments]) if program else None
     return done.stdout.strip() if done and done.returncode == 0 else ""
-
-
-def images(documents: list[Json]) -> Iterator[str]:
-    """Yield the images of the operator's containers."""
-    for document in documents:
-        if document.get("kind") == "Deployment":
-            for container in document["spec"]["template"]["spec"]["containers"]:
-                if container.get("name") == "manager":
-                    yield str(container.get("image") or "")
 
 
 def _text(file: str | None, folder: str) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from runner.base import log
 from runner.base.page import plural
+from runner.base.yamlfile.edits import BlockDumper
 from runner.features.plan.changes import ObjectChange, Plan, ResourcePlan
 from runner.features.plan.fields import ABSENT, FieldChange
 from runner.features.plan.trial.overlay import Verb
@@ -139,21 +140,9 @@ def _reads_as_text(value: str) -> bool:
         return not value.startswith(("[", "{", '"', "'"))
 
 
-class _Dumper(yaml.SafeDumper):
-    """Dumper that writes text of several lines as a block."""
-
-
-def _text_node(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    # PyYAML quotes text of which a line ends in a blank, whatever the style is.
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-
-_Dumper.add_representer(str, _text_node)
-
-
 def _block(symbol: str, value: Any, how: str, style: Style) -> Iterator[str]:
     text = yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_LONGEST_LINE
+        value, Dumper=BlockDumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=_LONGEST_LINE
     )
     for line in log.visible(text).removesuffix("...\n").splitlines():
         yield style.paint(f"{symbol} {line}", how)

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile.edits import insert
-from runner.sdk.scaffold import crd_versions, names, project, templates
+from runner.base.yamlfile.edits import dump, insert
+from runner.sdk.scaffold import names, project, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource
 from runner.sdk.scaffold.project import Project
@@ -201,13 +201,31 @@ def _add_version(
         if path.name == sample:
             changes.create(path, text)
     crd = f"config/crd/bases/{values['api_group']}_{values['plural']}.yaml"
-    changes.edit(PurePosixPath(crd), lambda text: crd_versions.add(text, resource.version, file=crd))
+    changes.edit(PurePosixPath(crd), lambda text: _with_version(text, resource.version, file=crd))
     watched = _watched_versions(changes, resource)
     seen, stored = " and ".join(watched) or "no version", others[0].version
     return [
         f"watches.yaml still watches {seen}; the API server converts objects of every version to it",
         f"{stored} remains the storage version; {resource.version} is served with the same schema",
     ]
+
+
+def _with_version(crd: str, version: str, *, file: str) -> str:
+    """Return a CRD with one more version at the end: schema, columns and subresources are those of the stored one.
+
+    Between versions the API server changes only `apiVersion`, so the schema of one version is valid for each.
+    """
+    try:
+        versions = yaml.safe_load(crd)["spec"]["versions"]
+        stored = [entry for entry in versions if isinstance(entry, dict) and entry.get("storage") is True]
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: invalid YAML: {error}") from None
+    except (KeyError, TypeError):
+        stored = []
+    if len(stored) != 1:
+        raise ConfigError(f"{file}: {len(stored)} versions have `storage: true`; exactly one must have it")
+    added = {**stored[0], "name": version, "served": True, "storage": False}
+    return insert(crd, ("spec", "versions"), dump([added]), file=file)
 
 
 def _running(request: ApiRequest) -> dict[str, bool]:

@@ -7,7 +7,6 @@ them.
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from runner.base.config import commands
 from runner.base.config.commands import Subparsers
+from runner.sdk.schema import cli as schema_cli
 from runner.values.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,10 +67,8 @@ def add_commands(subparsers: Subparsers) -> None:
 
 def add_generate_commands(subparsers: Subparsers) -> None:
     """Add `pods` to the commands of `generate`."""
-    pods = commands.add(subparsers, "pods", _pods, "write the manifests for runs in pods", _PODS, ("",))
-    pods.add_argument(
-        "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
-    )
+    text = "write the manifests for runs in pods"
+    schema_cli.add_watches_file(commands.add(subparsers, "pods", _pods, text, _PODS, ("",)))
 
 
 def _add_kind(parser: argparse.ArgumentParser) -> None:
@@ -128,22 +126,12 @@ def _create_api(arguments: argparse.Namespace) -> int:
 
 
 def _pods(arguments: argparse.Namespace) -> int:
-    from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - the same
-    from runner.core.watches import watch  # noqa: PLC0415 - the same
     from runner.sdk.scaffold import pods, project  # noqa: PLC0415 - the same
     from runner.sdk.scaffold.changeset import ChangeSet  # noqa: PLC0415 - the same
 
     changes = ChangeSet(Path.cwd())
     known = project.read(changes)
-    loaded = watch.load(
-        arguments.watches_file,
-        environ=os.environ,
-        cwd=changes.root,
-        roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
-        collections_path=os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""),
-        features=FEATURE_FIELDS,
-    )
-    pods.add(changes, known, loaded.watches, arguments.watches_file)
+    pods.add(changes, known, schema_cli.load_watches(arguments.watches_file), arguments.watches_file)
     written = changes.apply()
     _report(written, [] if any(written) else ["config/pods and config/default are up to date"])
     return 0

@@ -68,7 +68,10 @@ def read(changes: ChangeSet) -> Project:
         ConfigError: there is none, or its file is invalid.
     """
     if not (changes.root / FILE).exists():
-        raise ConfigError(f"no file {FILE} in {changes.root}; create a project with `ansible-operator init`")
+        raise ConfigError(
+            f"no file {FILE} in {changes.root}; run the command in a project's folder, or create a project with "
+            "`ansible-operator init`"
+        )
     return parse(changes.text(FILE))
 
 

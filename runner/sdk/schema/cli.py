@@ -42,9 +42,7 @@ def add_commands(subparsers: Subparsers) -> Subparsers:
         ("argspec", _argspec, "write the roles' argument specs from the CRDs", _DESCRIPTION_BACK),
     ):
         parser = commands.add(subcommands, name, run, text, description, ("", "--check"))
-        parser.add_argument(
-            "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
-        )
+        add_watches_file(parser)
         parser.add_argument(
             "--crds", default="config/crd/bases", type=Path, metavar="FOLDER", help="folder of CRDs [config/crd/bases]"
         )
@@ -58,7 +56,7 @@ def _crds(arguments: argparse.Namespace) -> int:
     from runner.base.yamlfile.tree import Problems  # noqa: PLC0415 - help needs no YAML
     from runner.sdk.schema import files, project  # noqa: PLC0415 - the same
 
-    watches = _watches(arguments)
+    watches = load_watches(arguments.watches_file)
     code = _write(files.generate(watches, arguments.crds), "CRD", check=arguments.check)
     if not arguments.check:
         for path in files.complete_samples(watches, arguments.crds, _SAMPLES):
@@ -72,16 +70,24 @@ def _crds(arguments: argparse.Namespace) -> int:
 def _argspec(arguments: argparse.Namespace) -> int:
     from runner.sdk.schema import files  # noqa: PLC0415 - the same
 
-    generated = files.generate_argspecs(_watches(arguments), arguments.crds, Path.cwd())
+    generated = files.generate_argspecs(load_watches(arguments.watches_file), arguments.crds, Path.cwd())
     return _write(generated, "argument spec", check=arguments.check)
 
 
-def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
+def add_watches_file(parser: argparse.ArgumentParser) -> None:
+    """Add `--watches-file`."""
+    parser.add_argument(
+        "--watches-file", default="./watches.yaml", type=Path, help="path of watches.yaml [./watches.yaml]"
+    )
+
+
+def load_watches(file: Path) -> tuple[Watch, ...]:
+    """Return the watches of a file, which is that of `--watches-file`. Raises ConfigError."""
     from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - the same
     from runner.core.watches import watch  # noqa: PLC0415 - the same
 
     loaded = watch.load(
-        arguments.watches_file,
+        file,
         environ=os.environ,
         cwd=Path.cwd(),
         roles_path=os.environ.get("ANSIBLE_ROLES_PATH", ""),
@@ -89,7 +95,7 @@ def _watches(arguments: argparse.Namespace) -> tuple[Watch, ...]:
         features=FEATURE_FIELDS,
     )
     if not loaded.watches:
-        raise ConfigError(f"{arguments.watches_file} has no watches; add a kind with `ansible-operator create api`")
+        raise ConfigError(f"{file} has no watches; add a kind with `ansible-operator create api`")
     return loaded.watches
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -170,26 +170,25 @@ def find_crd(folder: Path, gvk: GVK) -> tuple[Path, str]:
     Raises:
         ConfigError: there is no CRD for the kind.
     """
-    for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
-        document = _load(path)
-        spec = document.get("spec") if isinstance(document, dict) else None
-        names = spec.get("names") if isinstance(spec, dict) else None
-        if not isinstance(spec, dict) or not isinstance(names, dict):
-            continue
-        if (spec.get("group"), names.get("kind")) == (gvk.group, gvk.kind):
+    for path, spec in _crds(folder):
+        if (spec.get("group"), spec["names"].get("kind")) == (gvk.group, gvk.kind):
             return path, path.read_text(encoding="utf-8")
     raise ConfigError(f"{folder}: no CRD for {gvk}; create one with `ansible-operator create api`")
 
 
 def kind_of_short_name(folder: Path, short: str) -> str:
     """Return `Kind.group` of the CRD in `folder` with this short name; empty if there is none."""
+    names = ((spec["names"], spec.get("group")) for _, spec in _crds(folder))
+    return next((f"{of['kind']}.{group}" for of, group in names if short in (of.get("shortNames") or ())), "")
+
+
+def _crds(folder: Path) -> Iterator[tuple[Path, Json]]:
+    """Yield the files of a folder with the name of a kind, and their `spec`."""
     for path in sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]):
         document = _load(path)
         spec = document.get("spec") if isinstance(document, dict) else None
-        names = spec.get("names") if isinstance(spec, dict) else None
-        if isinstance(spec, dict) and isinstance(names, dict) and short in (names.get("shortNames") or ()):
-            return f"{names['kind']}.{spec['group']}"
-    return ""
+        if isinstance(spec, dict) and isinstance(spec.get("names"), dict):
+            yield path, spec
 
 
 def _load(path: Path) -> Any:
