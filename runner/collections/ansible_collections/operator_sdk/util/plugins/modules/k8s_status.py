@@ -17,8 +17,23 @@ description:
     the role changes or removes them.
 extends_documentation_fragment:
   - operator_sdk.util.osdk_auth_options
-  - operator_sdk.util.osdk_name_options
 options:
+  api_version:
+    description: Group and version of the object, C(group/version), or C(v1) for the core group.
+    type: str
+    default: v1
+    aliases: [api, version]
+  kind:
+    description: The object's kind. Its plural, singular or short name is accepted too.
+    type: str
+    required: true
+  name:
+    description: The object's name.
+    type: str
+    required: true
+  namespace:
+    description: The object's namespace. Omit it for a cluster-scoped object.
+    type: str
   status:
     description:
       - Fields to set. Maps are merged; a field with the value V(null) is removed.
