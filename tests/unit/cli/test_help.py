@@ -56,13 +56,6 @@ def test_the_examples_of_a_command_are_not_wrapped_in_a_terminal_of_80_columns(
         assert any(line.startswith(example) for line in lines)
 
 
-def test_a_wide_terminal_shows_a_paragraph_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "2000")
-    printed = PARSERS["ansible-operator cluster"].format_help()
-    assert "\nRun a real Kubernetes control plane on this machine" in printed
-    assert len(max(printed.splitlines(), key=len)) > 300
-
-
 def test_the_commands_are_listed_once_in_the_order_of_their_use() -> None:
     parser, helps = main._parser()
     listed = re.findall(r"^(\w+:)$|^  (\w+)  ", parser.format_help().partition("\n\nexamples:")[0], re.MULTILINE)

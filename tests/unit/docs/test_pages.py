@@ -234,14 +234,6 @@ def test_yaml_without_a_source_is_valid_for_the_operators_parsers(block: Block, 
         assert any(line.startswith(tuple(OTHER_YAML)) for line in block.text.splitlines()), first
 
 
-def test_the_sites_first_page_shows_the_operator_of_the_readme() -> None:
-    def operator_of(page: str) -> list[str]:
-        return [block.text for block in blocks("yaml") if block.page == page]
-
-    assert operator_of("docs/index.md") == operator_of("README.md")
-    assert len(operator_of("README.md")) == 3
-
-
 def test_no_reader_sees_a_placeholder_that_the_release_replaces() -> None:
     published = [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "runner/sdk").rglob("*.yaml"), ROOT / "mkdocs.yml"]
     files = [*(page for page in PAGES if page.name != "RELEASING.md"), *published]
@@ -264,8 +256,3 @@ def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_
         if name.startswith("docs/"):
             page.file.abs_src_path = str(path)
             assert re.findall(r"\[[\w./-]+\.md\]\([^)]*\)", book.on_page_markdown(path.read_text(), page=page)) == []
-
-
-def test_each_page_but_the_reference_of_watches_has_at_most_2500_words() -> None:
-    words = {name: len(re.findall(r"\S*\w\S*", page.read_text())) for name, page in zip(NAMES, PAGES, strict=True)}
-    assert {name for name, count in words.items() if count > 2500} == {"docs/watches.md"}
