@@ -58,15 +58,6 @@ def test_console_lines_have_no_colours_if_the_user_wants_none(
     assert "ValueError: odd" in said
 
 
-def test_console_lines_have_no_colours_without_a_terminal(stack: ExitStack) -> None:
-    pipe = Reader(stack, terminal=False)
-    log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)
-    log.get("it", name="one").info("Run started")
-    said = pipe.read()
-    assert "\x1b" not in said
-    assert "name=one" in said
-
-
 def test_text_of_a_role_cannot_add_lines_or_escapes_to_the_console(stack: ExitStack) -> None:
     pipe = Reader(stack, terminal=False)
     log.configure(level=logging.INFO, encoder="console", stream=pipe.stream)

@@ -8,7 +8,6 @@ from runner.base.meters import Meters
 from runner.features.loopguard import guard
 from runner.features.readcache import handler as reads
 from runner.values.objects import GVK
-from runner.values.slots import EMPTY, Slot
 
 DEPLOYMENT, SECRET = GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")
 
@@ -61,27 +60,3 @@ def test_triggers_that_a_budget_delays_are_counted_by_the_kind_of_the_owner() ->
     guard.delays(meters)(DEPLOYMENT)
     name = "ansible_operator_delayed_dependent_triggers_total"
     assert lines(meters, name) == [f'{name}{{GVK="apps/v1, Kind=Deployment"}} 1.0']
-
-
-COLOUR = Slot("colour", "")
-SIZE: Slot[int | None] = Slot("size", None)
-
-
-def test_a_slot_that_is_not_set_has_its_default() -> None:
-    assert EMPTY.get(COLOUR) == ""
-    assert EMPTY.get(SIZE) is None
-
-
-def test_a_value_is_set_without_changing_the_values_before() -> None:
-    first = EMPTY.having(COLOUR, "red")
-    second = first.having(COLOUR, "blue").having(SIZE, 3)
-    assert (first.get(COLOUR), first.get(SIZE)) == ("red", None)
-    assert (second.get(COLOUR), second.get(SIZE)) == ("blue", 3)
-
-
-def test_two_slots_with_the_same_name_are_two() -> None:
-    assert EMPTY.having(Slot("colour", ""), "red").get(COLOUR) == ""
-
-
-def test_the_same_values_are_equal() -> None:
-    assert EMPTY.having(COLOUR, "red") == EMPTY.having(COLOUR, "red") != EMPTY.having(COLOUR, "blue")

@@ -20,6 +20,7 @@ def test_a_slot_has_its_default_until_it_is_set() -> None:
     values = EMPTY.having(SIZE, 2)
     assert (EMPTY.get(SIZE), values.get(SIZE), values.get(NAMES)) == (1, 2, ())
     assert values == EMPTY.having(SIZE, 2) != EMPTY
+    assert values.get(Slot("size", 1)) == 1, "two slots of one name are two"
 
 
 def test_copies_have_the_same_slots() -> None:

@@ -122,13 +122,6 @@ def test_the_variable_of_a_removed_flag_is_one_error_with_advice(
     assert capsys.readouterr().err == f"error: {said}\n"
 
 
-@pytest.mark.parametrize("name", options.REMOVED)
-def test_each_removed_flag_is_refused(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert name not in {option.flag for option in OPTIONS}
-    assert main.main(["run", f"--{name}=1"]) == 2
-    assert capsys.readouterr().err == f"error: --{name} was removed: {options.REMOVED[name]}\n"
-
-
 @pytest.mark.parametrize(
     "flags",
     [

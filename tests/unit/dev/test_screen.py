@@ -89,14 +89,6 @@ def test_an_error_of_the_operator_before_its_log_is_the_last_line() -> None:
     assert screen.last == "error: watches.yaml: there is no such file"
 
 
-def test_outside_of_a_project_the_error_names_the_missing_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["dev"]) == BAD_INPUT
-    assert f"no watches.yaml in this folder ({tmp_path}); run the command in a project's" in capsys.readouterr().err
-
-
 def test_a_cluster_without_kubectl_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

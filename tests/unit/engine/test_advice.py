@@ -137,16 +137,3 @@ def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
     message: str, different: dict[str, object], text: str
 ) -> None:
     assert explained(message, **different) == text
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("'replicaz' is undefined", "'replicaz' is undefined (did you mean replicas?)"),
-        ("'colour' is undefined", "'colour' is undefined"),
-        ("replicaz is unknown", "replicaz is unknown"),
-    ],
-)
-def test_an_undefined_variable_comes_with_the_variable_of_a_similar_name(message: str, said: str) -> None:
-    (failure,) = advice.explain(failed(message), ["replicas", "image"]).failures
-    assert failure.message == said

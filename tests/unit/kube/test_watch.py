@@ -270,28 +270,19 @@ async def test_an_unbroken_period_begins_with_the_end_of_the_list(api: Api, foll
         assert (follower.watcher.health.state, follower.watcher.health.unbroken_period) == (WatchState.LIVE, 1)
 
 
-async def test_the_end_of_a_watch_at_its_timeout_is_not_a_gap(api: Api, follow: Follow) -> None:
-    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
+@pytest.mark.parametrize(
+    ("seconds", "end", "period"),
+    [(1.0, (), 1), (240.0, (), 2), (1.0, ("abort",), 2)],
+    ids=["at its timeout", "before its time", "a broken connection"],
+)
+async def test_the_end_of_a_watch_is_a_gap_unless_it_comes_at_its_timeout(
+    api: Api, follow: Follow, seconds: float, end: tuple[str, ...], period: int
+) -> None:
+    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), *end)
     api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
+    async with follow(shortest_watch=seconds, longest_watch=seconds) as follower:
         await follower.reaches("[ ] +a +b")
-        assert follower.watcher.health.unbroken_period == 1
-
-
-async def test_the_end_of_a_watch_before_its_time_is_a_gap(api: Api, follow: Follow) -> None:
-    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)))
-    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with follow() as follower:
-        await follower.reaches("[ ] +a +b")
-        assert follower.watcher.health.unbroken_period == 2
-
-
-async def test_a_watch_whose_connection_breaks_has_a_gap_however_soon_it_reconnects(api: Api, follow: Follow) -> None:
-    first = api.stream(api.bookmark(3, ends_list=True), api.event("ADDED", api.widget("a", 4)), "abort")
-    api.on(ALL, first, api.stream(api.event("ADDED", api.widget("b", 5)), "stay"))
-    async with follow(shortest_watch=1.0, longest_watch=1.0) as follower:
-        await follower.reaches("[ ] +a +b")
-        assert follower.watcher.health.unbroken_period == 2
+        assert follower.watcher.health.unbroken_period == period
 
 
 async def test_there_is_no_unbroken_period_while_no_watch_is_open(api: Api, follow: Follow) -> None:

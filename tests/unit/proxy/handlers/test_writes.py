@@ -485,14 +485,6 @@ async def test_kinds_are_discovered_once_and_again_for_a_new_kind(stage: Stage, 
     assert cluster.discoveries == 2
 
 
-async def test_a_cluster_scoped_object_gets_annotations(stage: Stage) -> None:
-    seen = await send(stage, "POST /api/v1/nodes", {"kind": "Node", "metadata": {"name": "one"}})
-    assert orjson.loads(seen.body)["metadata"]["annotations"] == {
-        "operator-sdk/primary-resource": "ns/sample",
-        "operator-sdk/primary-resource-type": "Memcached.cache.example.com",
-    }
-
-
 @pytest.mark.parametrize(
     ("state", "refused"),
     [
