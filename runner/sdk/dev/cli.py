@@ -14,12 +14,13 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from runner.base.config import commands, sources
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 _CRDS = Path("config/crd/bases")
 _SAMPLES = Path("config/samples")
-_LOOK = 0.2
-"""Seconds between two looks for an edit, a signal, and the end of the operator."""
 _REFRESH = 1.0
 """Seconds between two readings of the operator's status page."""
 _DESCRIPTION = """\
@@ -70,10 +69,20 @@ def add_commands(subparsers: Subparsers, add: Callable[[Any, Option], None]) -> 
     parser.add_argument("flags", nargs="*", metavar="FLAGS", help="flags of `ansible-operator run`, after --")
 
 
+class News(Enum):
+    """Events that the main thread examines."""
+
+    STOPPED = auto()
+    ENDED = auto()
+    CHANGED = auto()
+
+
 @dataclass(slots=True)
 class _StopSignal:
     """Handler of Ctrl-C, SIGTERM and a closed terminal. The first one interrupts the start, which can take minutes."""
 
+    news: SimpleQueue[News] = field(default_factory=SimpleQueue)
+    """Wakes the main thread. A signal handler may put an item, as it may not set an event."""
     is_received: bool = False
     interrupts: bool = True
     number: int = 0
@@ -83,6 +92,7 @@ class _StopSignal:
     def receive(self, number: int, _frame: object) -> None:
         """Record the signal. Raises KeyboardInterrupt once, during the start."""
         again, self.is_received, self.number = self.is_received, True, number
+        self.news.put(News.STOPPED)
         if again:
             self.again()
         elif self.interrupts:
@@ -97,7 +107,7 @@ def _dev(add: Callable[[Any, Option], None], arguments: argparse.Namespace) -> i
     from runner.sdk.dev.operator import GRACE  # noqa: PLC0415 - every command would wait for what it imports
 
     settings = _settings(add, (GRACE, *arguments.flags), os.environ)
-    _project(settings, os.environ)  # before the control plane starts, which takes seconds
+    _project(settings, os.environ, lambda: None)  # before the control plane starts, which takes seconds
     stop = _StopSignal()
     handlers = {number: signal.signal(number, stop.receive) for number in _SIGNALS}
     try:
@@ -193,16 +203,16 @@ def _operate(
         screen = Screen(view, sys.stdout)
         refreshing = threading.Thread(target=_refresh, args=(screen, ended))
         flags = (f"--record-rbac={record}", *flags)
-        operator = OperatorProcess(flags, environ, log, screen)
+        operator = OperatorProcess(flags, environ, log, screen, lambda: stop.news.put(News.ENDED))
         refreshing.start()
         try:
-            project = _project(settings, environ)
-            project.edited()  # the state with which the operator starts
-            restarts = Restarts(project, operator, lambda: "" if settings.ui_bind_address else view.page)
-            operator.start()
-            while not stop.is_received and not operator.failure():
-                time.sleep(_LOOK)
-                restarts.look()
+            with _project(settings, environ, lambda: stop.news.put(News.CHANGED)) as project:
+                restarts = Restarts(project, operator, lambda: "" if settings.ui_bind_address else view.page)
+                operator.start()
+                while not stop.is_received and not operator.failure():
+                    if News.CHANGED in _next(stop.news, restarts.pause()):
+                        restarts.changed()
+                    restarts.apply()
             stop.again = operator.hurry
         finally:
             failure = operator.failure()
@@ -249,6 +259,16 @@ def _lacking(record: Path, *, is_temporary: bool) -> list[str]:
     return []
 
 
+def _next(news: SimpleQueue[News], seconds: float | None) -> set[News]:
+    """Wait for news, at most for this time; return all that have arrived."""
+    arrived: set[News] = set()
+    with suppress(Empty):
+        arrived.add(news.get(timeout=seconds))
+        while True:
+            arrived.add(news.get_nowait())
+    return arrived
+
+
 def _refresh(screen: Screen, ended: threading.Event) -> None:
     """Show the operator's objects until the end."""
     while not ended.wait(_REFRESH):
@@ -263,11 +283,11 @@ def _settings(add: Callable[[Any, Option], None], flags: Sequence[str], environ:
     return sources.load(parser.parse_known_args(flags)[0], environ).settings
 
 
-def _project(settings: Settings, environ: Mapping[str, str]) -> Project:
+def _project(settings: Settings, environ: Mapping[str, str], notify: Callable[[], None]) -> Project:
     """Return the project. Raises ConfigError if it is invalid."""
     from runner.sdk.dev.project import Project  # noqa: PLC0415 - every command would wait for what it imports
 
-    project = Project(settings, environ, Path.cwd())
+    project = Project(settings, environ, Path.cwd(), notify)
     project.load()
     return project
 

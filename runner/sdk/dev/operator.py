@@ -24,8 +24,10 @@ from runner.sdk.dev.screen import Screen
 from runner.sdk.devcluster import processes
 from runner.values.errors import ConfigError
 
+_SETTLE = 0.1
+"""Seconds without a change before an edit is read: editors write in several steps."""
 _READ_AGAIN = 1.0
-"""Seconds until an invalid project is read again: its cure can be a file that is not one of its own."""
+"""Seconds until an invalid project is read again: its cure can be a file in a folder that is not observed."""
 _STOP = 60.0
 """Seconds that the operator has to end after SIGTERM."""
 _MOST_NAMED = 5
@@ -49,12 +51,15 @@ _FORMATS = ("--log-format=json", "--ansible-log-format=json")
 class OperatorProcess:
     """One process of the operator after another."""
 
-    def __init__(self, flags: Sequence[str], environ: Mapping[str, str], log: IO[str], screen: Screen) -> None:
-        """`flags` are the user's."""
+    def __init__(
+        self, flags: Sequence[str], environ: Mapping[str, str], log: IO[str], screen: Screen, notify: Callable[[], None]
+    ) -> None:
+        """`flags` are the user's. `notify` is called from another thread when a process has ended."""
         self._flags = flags
         self._environ = environ
         self._log = log
         self._screen = screen
+        self._notify = notify
         self._is_ending = False
         self._has_ended = False
         """Whether all output of the process was read."""
@@ -132,7 +137,8 @@ class OperatorProcess:
         with lines:
             for line in lines:
                 self.take(line)
-        self._has_ended = True
+        self._has_ended = True  # before the notification: the thread that gets it can be faster than this one's end
+        self._notify()
 
 
 class Restarts:
@@ -146,29 +152,31 @@ class Restarts:
         self._files: dict[str, None] = {}
         """Files of the edit that is not applied yet."""
         self._due = math.inf
-        """Time from which the edit is read."""
+        """Time at which the edit is read."""
         self._prepare_at = time.monotonic() + _PREPARE
         self._problem = ""
 
-    def look(self) -> None:
-        """End the operator if a file of the project has another content; start it with a valid project.
-
-        Call it repeatedly. Editors write in several steps, so an edit is applied by the first call that finds no more
-        changes. Files of finalizers are for later runs.
-        """
-        now = time.monotonic()
+    def changed(self) -> None:
+        """End the operator if a file of the project has another content. Those of finalizers are for later runs."""
         if files := self._project.edited():
             self._files.update(dict.fromkeys(files))
             if not self._project.only_finalize(files):
                 self._operator.terminate()
-            self._due = now
+            self._due = time.monotonic() + _SETTLE
+
+    def pause(self) -> float | None:
+        """Return the seconds until `apply` has an effect; None if it has none."""
+        due = min(self._due, self._prepare_at)
+        return None if due == math.inf else max(due - time.monotonic(), 0.0)
+
+    def apply(self) -> None:
+        """Start the operator if an edit is due and valid. Otherwise prepare the next process once."""
+        now = time.monotonic()
         if now >= min(self._prepare_at, self._due):
             self._prepare_at = math.inf
             self._operator.prepare()
-        if not files and now >= self._due:
-            self._apply()
-
-    def _apply(self) -> None:
+        if now < self._due:
+            return
         try:
             self._project.load()
         except ConfigError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from queue import SimpleQueue
 
 import pytest
 
@@ -17,11 +18,16 @@ FAIL = "import sys; sys.stdin.readline(); print('error: no'); sys.exit(2)"
 WAIT = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
 
 
-def test_an_operator_that_ends_by_itself_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_of_an_end_is_there_with_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "_PROGRAM", FAIL)
-    operator = OperatorProcess((), os.environ, io.StringIO(), Screen(LiveView(), io.StringIO()))
+    failures: SimpleQueue[str] = SimpleQueue()
+
+    def notify() -> None:
+        failures.put(operator.failure())
+
+    operator = OperatorProcess((), os.environ, io.StringIO(), Screen(LiveView(), io.StringIO()), notify)
     operator.start()
-    assert wait_until(operator.failure, "the end") == "the operator exited with code 2: error: no"
+    assert failures.get(timeout=patience()) == "the operator exited with code 2: error: no"
     operator.close(patience())
 
 
@@ -29,7 +35,7 @@ def test_an_operator_that_ends_by_itself_has_a_reason(monkeypatch: pytest.Monkey
 def test_a_process_that_does_not_end_in_time_is_killed(monkeypatch: pytest.MonkeyPatch, *, hurries: bool) -> None:
     monkeypatch.setattr(operators, "_PROGRAM", WAIT)
     log = io.StringIO()
-    operator = OperatorProcess((), os.environ, log, Screen(LiveView(), io.StringIO()))
+    operator = OperatorProcess((), os.environ, log, Screen(LiveView(), io.StringIO()), lambda: None)
     operator.start()
     wait_until(lambda: "ready" in log.getvalue(), "the process")
     operator.hurry()  # before it is ending
