@@ -21,7 +21,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner.sdk.devcluster.binaries import NODE_KIT, find, this_machine
-from runner.sdk.devcluster.cluster import get_helm, get_programs
+from runner.sdk.devcluster.cluster import get_programs
+from tests.kit.go_programs import get_helm
 from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, Step, matches, steps
 from tests.kit.places import ROOT
 from tests.kit.terminal import Terminal
