@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 from pathlib import Path
@@ -24,17 +23,6 @@ def nameless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pwd, "getpwuid", find)
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("nameless")
-def test_a_user_id_without_an_entry_gets_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises((KeyError, OSError)):
-        getpass.getuser()
-    assert user.variables({}) == {"USER": "ansible", "LOGNAME": "ansible"}
-    assert user.variables({"USER": "me"}) == {"LOGNAME": "ansible"}
-    for name, value in user.variables({}).items():
-        monkeypatch.setenv(name, value)
-    assert getpass.getuser() == "ansible"
 
 
 def test_a_user_id_with_an_entry_keeps_its_name() -> None:

@@ -77,14 +77,6 @@ def test_the_wait_decreases_step_by_step_without_changes() -> None:
         assert seconds(loops, notification("spec.replicas"), end + after) == expected
 
 
-def test_a_contention_with_runs_of_minutes_is_detected() -> None:
-    loops, now, waits = Loops(), 0.0, []
-    for _ in range(7):
-        waits.append(seconds(loops, notification("spec.replicas"), now))
-        now += waits[-1] + 280
-    assert waits == [0, 0, 0, 0, 0, 2, 4]
-
-
 def test_each_dependent_and_each_owner_is_counted_by_itself() -> None:
     loops = Loops()
     for second in range(15):

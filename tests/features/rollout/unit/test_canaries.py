@@ -47,14 +47,6 @@ def test_the_pause_begins_again_if_all_canaries_of_the_rollout_are_deleted_meanw
     assert world.state.step == 1
 
 
-def test_a_canary_that_is_held_before_it_has_run_is_no_success() -> None:
-    world = World(4, CANARY)
-    world.start()
-    world.members[0] = replace(world.members[0], out="it is paused")
-    world.pass_time(60)
-    assert (world.state.step, world.start()) == (0, [1])
-
-
 def test_a_failure_that_was_deleted_counts_no_longer() -> None:
     world = World(6, replace(POLICY, max_failures=1))
     world.ended(*world.start(), failed=True)
@@ -107,13 +99,6 @@ def test_the_first_step_ends_only_when_its_own_objects_are_done() -> None:
     world.pass_time(20)
     assert world.state.step == 2, "step 2 has no object, and no pause"
     assert world.start() == [2]
-
-
-def test_new_objects_are_no_canaries() -> None:
-    world = World(20)
-    world.members[:5] = [replace(each, content=NEW) for each in world.members[:5]]
-    world.advance()
-    assert world.start() == [5]
 
 
 def test_a_rollout_without_outdated_objects_ends_at_once() -> None:

@@ -199,19 +199,6 @@ def test_a_clock_that_jumps_lets_no_more_objects_run_and_the_rollout_continues(j
     assert world.state.step == 1
 
 
-def test_objects_that_begin_for_other_reasons_after_the_fleet_was_read_take_the_places_of_others() -> None:
-    world = World(40)
-    world.ended(*world.start())
-    fleet = world.fleet
-    world.state = replace(world.state, begun=world.state.begun | {"uid-030", "uid-031", "uid-032"})
-    began = []
-    for each in world.members[1:30]:
-        if Turns.of(POLICY, world.state, fleet, NOW).wait(each) is None:
-            world.state = world.state.started(each.uid)
-            began.append(each.uid)
-    assert began == ["uid-001"]
-
-
 @pytest.mark.parametrize("why", ["it is paused", "the annotation holds it", "it is being deleted"])
 def test_an_object_that_is_left_out_neither_runs_nor_delays_a_step(why: str) -> None:
     world = World(3, RolloutPolicy((Step(100, is_percent=True),)))
