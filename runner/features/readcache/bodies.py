@@ -13,7 +13,7 @@ Promises: `find` returns a response only if
 
 So a response is never older than one that the proxy sent before. The lag behind writes of other clients depends on the
 watch. Objects without an owner in a watched kind are not cached. The cache has a size limit and evicts the least
-recently used content. `stale` requests a refetch.
+recently used content.
 
 Assumes: a plain GET returns the latest state ("Most Recent" in
 https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions). Versions are compared for equality
@@ -23,13 +23,12 @@ only. Must not import: the client, the proxy.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.readcache.entries import FIRST_WAIT, CacheEntries, CacheEntry, ObjectVersion, WatchedKind
+from runner.features.readcache.entries import CacheEntries, CacheEntry, ObjectVersion, WatchedKind
 from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
-from runner.values.objects import Object, ObjectKey, ObjectRef
+from runner.values.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
 
 MOST_BYTES = 64 << 20
 """Maximum size of the cache in bytes."""
@@ -37,8 +36,6 @@ LARGEST = 1 << 20
 """Maximum size of a cached object in bytes."""
 _OVERHEAD = 1 << 10
 """Approximate bytes per cached object beside its content."""
-_LONGEST_WAIT = 256.0
-"""Seconds. An object that changes for longer after a run has read it is not refetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +52,20 @@ class ObjectResponse:
     @property
     def version(self) -> ObjectVersion | None:
         """The object's version; None if the API gives it none."""
-        return ObjectVersion.of(self.obj)
+        uid, version = uid_of(self.obj), str(metadata(self.obj).get("resourceVersion") or "")
+        return (uid, version) if uid and version else None
 
 
 class ReadCache:
     """Cached objects of all kinds."""
 
-    def __init__(self, most_bytes: int, stale: Callable[[CacheEntries, ObjectKey, float], None]) -> None:
-        """`stale` is called with the objects that should be refetched, and the minimum delay in seconds."""
+    def __init__(self, most_bytes: int) -> None:
         self.size = 0
         """Size of the cache in bytes."""
         self._most_bytes = most_bytes
-        self._stale = stale
         self._kinds: dict[tuple[str, str], CacheEntries] = {}
         self._paths: OrderedDict[str, tuple[CacheEntries, ObjectKey]] = OrderedDict()
-        """Entries with content by path; the least recently used first."""
+        """Entries by path of their content; the least recently used first."""
         self._calls = PendingCalls()
         self._owned: dict[ObjectRef, set[tuple[CacheEntries, ObjectKey]]] = {}
 
@@ -78,7 +74,7 @@ class ReadCache:
     def follow(self, kind: WatchedKind) -> CacheEntries:
         """Cache objects of a kind from now on; drop the earlier entries of the kind."""
         self.unfollow(kind.resource)
-        entries = CacheEntries(kind, self.consider, self.drop)
+        entries = CacheEntries(kind, self.drop)
         self._kinds[kind.resource.gvk.group, kind.resource.plural] = entries
         return entries
 
@@ -98,6 +94,19 @@ class ReadCache:
         for entries, key in list(self._owned.get(owner, ())):
             self.drop(entries, key)
 
+    def drop(self, entries: CacheEntries, key: ObjectKey) -> None:
+        """Drop the entry of an object."""
+        entry = entries.kept.pop(key, None)
+        if entry is None:
+            return
+        for path in list(entry.contents):
+            self._remove(entry, path)
+        for owner in entry.owners:
+            of_owner = self._owned.get(owner, set())
+            of_owner.discard((entries, key))
+            if not of_owner:
+                self._owned.pop(owner, None)
+
     # Calls.
 
     def find(self, path: str) -> bytes | None:
@@ -109,7 +118,6 @@ class ReadCache:
         if not entries.is_fresh(key, entry) or self._calls.is_held(entries.place(key)):
             return None
         self._paths.move_to_end(path)
-        entry.wait = FIRST_WAIT
         return entry.contents[path]
 
     def begin(self, place: CallScope) -> PendingCall:
@@ -134,21 +142,19 @@ class ReadCache:
 
         `wanted` is True if later reads of the run may be served from the cache.
         """
-        is_sound = self._compare(attempt, answer)
-        entries = self._kinds.get(attempt.place[:2])
+        place = attempt.place
+        self._calls.end(attempt)
+        is_sound = self._is_sound(attempt, place)
+        self._calls.spoil(place)
+        entries = self._kinds.get(place[:2])
         if entries is None:
             return False
+        entry = entries.kept.get(place.key)
+        if entry is not None and entry.version != answer.version:
+            self.drop(entries, place.key)
         if wanted:
-            self._request_refetch(entries, attempt.place.key, answer)
-            self._take(entries, attempt.place.key, answer, is_sound=is_sound)
+            self._take(entries, place.key, answer, is_sound=is_sound)
         return bool(entries.owners_of(answer.obj))
-
-    def read_again(self, attempt: PendingCall, answer: ObjectResponse) -> None:
-        """End a refetch that `stale` requested."""
-        is_sound = self._compare(attempt, answer)
-        entries = self._kinds.get(attempt.place[:2])
-        if entries is not None:
-            self._take(entries, attempt.place.key, answer, is_sound=is_sound)
 
     def wrote(self, attempt: PendingCall, place: CallScope, answer: ObjectResponse, *, wanted: bool) -> None:
         """End a write of `place` before its response is sent on; the response is the object as a GET returns it."""
@@ -157,126 +163,45 @@ class ReadCache:
         self._invalidate(place)
         entries = self._kinds.get(place[:2])
         if entries is not None and wanted:
-            self._request_refetch(entries, place.key, answer)
             self._take(entries, place.key, answer, is_sound=is_sound)
-
-    # Reading again.
-
-    def consider(self, entries: CacheEntries, key: ObjectKey) -> None:
-        """Request a refetch if the entry is in use and stale."""
-        entry = entries.kept.get(key)
-        if entry is None or entry.is_due or not entries.is_seen(key) or not self._lacking(entries, key, entry):
-            return
-        if entry.wait <= _LONGEST_WAIT:
-            entry.is_due = True
-            self._stale(entries, key, entry.wait)
-            entry.wait *= 2
-
-    def due(self, entries: CacheEntries, key: ObjectKey) -> tuple[str, ...]:
-        """Return the paths to refetch when the delay passed to `stale` has elapsed."""
-        entry = entries.kept.get(key)
-        if entry is None:
-            return ()
-        entry.is_due = False
-        if entries.mark(key.namespace) is None:
-            # Nothing would hold now; perhaps later.
-            self.consider(entries, key)
-            return ()
-        return self._lacking(entries, key, entry)
-
-    def drop(self, entries: CacheEntries, key: ObjectKey) -> None:
-        """Drop the entry of an object."""
-        entry = entries.kept.pop(key, None)
-        if entry is not None:
-            self._empty(entry)
-            self._disown(entries, key, entry)
 
     # Within.
 
-    def _keep(self, entries: CacheEntries, key: ObjectKey, owners: tuple[ObjectRef, ...]) -> CacheEntry:
-        """Return the entry of an object, creating it if needed."""
+    def _take(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
+        """Cache a response if it contains an owned object and is not outdated. An entry has the same version."""
+        owners, version, mark = entries.owners_of(answer.obj), answer.version, entries.mark(key.namespace)
+        if not owners or version is None or len(answer.content) > LARGEST:
+            self.drop(entries, key)
+        elif is_sound and mark is not None:
+            entry = entries.kept.get(key) or self._add(entries, key, CacheEntry(owners, version, mark))
+            # Contents under other paths are of the same version, hence as sure as this one.
+            entry.mark = mark
+            self._remove(entry, answer.path)
+            entry.contents[answer.path] = answer.content
+            self._paths[answer.path] = (entries, key)
+            self.size += len(answer.content) + _OVERHEAD
+            while self.size > self._most_bytes:
+                self._give_up(next(iter(self._paths)))
+
+    def _add(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> CacheEntry:
         given_up = entries.expect(key)
         if given_up is not None:
             self.drop(entries, given_up)
-        entry = entries.kept.setdefault(key, CacheEntry(()))
-        if entry.owners != owners:
-            self._disown(entries, key, entry)
-            entry.owners = owners
-            for owner in owners:
-                self._owned.setdefault(owner, set()).add((entries, key))
+        entries.kept[key] = entry
+        for owner in entry.owners:
+            self._owned.setdefault(owner, set()).add((entries, key))
         return entry
 
-    def _disown(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> None:
-        for owner in entry.owners:
-            of_owner = self._owned.get(owner, set())
-            of_owner.discard((entries, key))
-            if not of_owner:
-                self._owned.pop(owner, None)
-
-    def _request_refetch(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse) -> None:
-        """Note that a run reads or writes an owned object, so that the object is refetched when it changes."""
-        owners = entries.owners_of(answer.obj)
-        if owners and answer.version is not None and len(answer.content) <= LARGEST:
-            entry = self._keep(entries, key, owners)
-            entry.wanted[answer.path] = None
-            entry.wait = FIRST_WAIT
-
-    def _take(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
-        """Cache a response if it contains an owned object that runs read and is not outdated."""
-        entry = entries.kept.get(key)
-        owners = entries.owners_of(answer.obj)
-        if not owners or answer.version is None or len(answer.content) > LARGEST:
-            self.drop(entries, key)
-        elif entry is not None and is_sound:
-            self._store(entries, key, entry, answer)
-        self.consider(entries, key)
-
-    def _store(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry, answer: ObjectResponse) -> None:
-        if entry.version != answer.version:
-            self._empty(entry)
-        # Contents under other paths are of the same version, hence as sure as this one.
-        entry.version, entry.mark = answer.version, entries.mark(key.namespace)
-        self._remove(entry, answer.path)
-        entry.contents[answer.path] = answer.content
-        self._paths[answer.path] = (entries, key)
-        self.size += len(answer.content) + _OVERHEAD
-        while self.size > self._most_bytes:
-            self._give_up(next(iter(self._paths)))
-
     def _give_up(self, path: str) -> None:
-        """Evict the content of a path, without a refetch."""
+        """Evict the content of a path."""
         entries, key = self._paths[path]
-        entry = entries.kept[key]
-        self._remove(entry, path)
-        entry.wanted.pop(path, None)
-        if not entry.wanted:
+        self._remove(entries.kept[key], path)
+        if not entries.kept[key].contents:
             self.drop(entries, key)
-
-    def _empty(self, entry: CacheEntry) -> None:
-        for path in list(entry.contents):
-            self._remove(entry, path)
-        entry.version = entry.mark = None
 
     def _remove(self, entry: CacheEntry, path: str) -> None:
         if self._paths.pop(path, None) is not None:
             self.size -= len(entry.contents.pop(path)) + _OVERHEAD
-
-    def _lacking(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> tuple[str, ...]:
-        """Return the paths in use whose content is missing or stale."""
-        is_fresh = entries.is_fresh(key, entry)
-        return tuple(path for path in entry.wanted if not is_fresh or path not in entry.contents)
-
-    def _compare(self, attempt: PendingCall, answer: ObjectResponse) -> bool:
-        """End a read; return True if its response can be cached. Drop cached content of another version."""
-        place = attempt.place
-        self._calls.end(attempt)
-        is_sound = self._is_sound(attempt, place)
-        self._calls.spoil(place)
-        entries = self._kinds.get(place[:2])
-        entry = entries.kept.get(place.key) if entries is not None else None
-        if entry is not None and entry.version != answer.version:
-            self._empty(entry)
-        return is_sound
 
     def _basis(self, place: CallScope) -> object:
         """Return a value that is equal at the start and end of a call if no gap occurred in between."""
@@ -293,12 +218,11 @@ class ReadCache:
     def _invalidate(self, place: CallScope) -> None:
         """Invalidate the entries in a scope."""
         entries = self._kinds.get(place[:2])
-        if not place.name:
-            if entries is not None:
-                entries.age(place.namespace)
+        if place.name:
+            self._calls.spoil(place)
+        if entries is None:
             return
-        self._calls.spoil(place)
-        entry = entries.kept.get(place.key) if entries is not None else None
-        if entries is not None and entry is not None:
-            self._empty(entry)
-            self.consider(entries, place.key)
+        if place.name:
+            self.drop(entries, place.key)
+        else:
+            entries.age(place.namespace)

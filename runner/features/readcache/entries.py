@@ -7,33 +7,19 @@ the client, the proxy.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.inflight import CallScope
-from runner.values.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
+from runner.values.objects import Object, ObjectKey, ObjectRef
 
-FIRST_WAIT = 0.5
-"""Seconds between a change and the refetch of the object."""
 _MOST_UNSEEN = 1024
 _MOST_ERAS = 1024
 
-
-class ObjectVersion(NamedTuple):
-    """A state of an object."""
-
-    uid: str
-    version: str
-
-    @classmethod
-    def of(cls, obj: Mapping[str, Any]) -> ObjectVersion | None:
-        """Read the version of an object; None if the API gives its objects none."""
-        uid, version = uid_of(obj), str(metadata(obj).get("resourceVersion") or "")
-        return cls(uid, version) if uid and version else None
-
-
+ObjectVersion: TypeAlias = tuple[str, str]
+"""UID and resourceVersion of an object."""
 WatchMark: TypeAlias = tuple[int, int, int]
 """Identifies a period without a gap of the watch; it changes with each event that invalidates earlier reads."""
 
@@ -43,15 +29,10 @@ class CacheEntry:
     """Cached content of one object."""
 
     owners: tuple[ObjectRef, ...]
-    version: ObjectVersion | None = None
-    mark: WatchMark | None = None
+    version: ObjectVersion
+    mark: WatchMark
     contents: dict[str, bytes] = field(default_factory=dict)
     """Content by path; the path contains the API version."""
-    wanted: dict[str, None] = field(default_factory=dict)
-    """Paths that runs use to read the object."""
-    wait: float = FIRST_WAIT
-    """Seconds between the next change and the refetch. It doubles with each refetch until a run reads the object."""
-    is_due: bool = False
 
 
 class WatchedKind(Protocol):
@@ -63,8 +44,8 @@ class WatchedKind(Protocol):
     def owners(self) -> Callable[[Object], tuple[ObjectRef, ...]]:
         """Returns the watched owners of an object."""
 
-    def version(self, key: ObjectKey) -> tuple[str, str] | None:
-        """Return UID and resourceVersion of an object as last seen; None if it was not, or has no watched owner."""
+    def version(self, key: ObjectKey) -> ObjectVersion | None:
+        """Return the version of an object as last seen; None if it was not, or has no watched owner."""
 
     def unbroken_period(self, namespace: str) -> int | None:
         """Return the number of the current period without a gap of a namespace's watch; None if there is none."""
@@ -73,18 +54,12 @@ class WatchedKind(Protocol):
 class CacheEntries:
     """The owned objects of one kind. It listens to their watch."""
 
-    def __init__(
-        self,
-        kind: WatchedKind,
-        moved: Callable[[CacheEntries, ObjectKey], None],
-        ended: Callable[[CacheEntries, ObjectKey], None],
-    ) -> None:
-        """`moved` is called if an object has a new version, `ended` if it was deleted or has no watched owner."""
+    def __init__(self, kind: WatchedKind, ended: Callable[[CacheEntries, ObjectKey], None]) -> None:
+        """`ended` is called if an object was deleted or has no watched owner."""
         self.resource = kind.resource
         self.owners_of = kind.owners
         self.kept: dict[ObjectKey, CacheEntry] = {}
         self._kind = kind
-        self._moved = moved
         self._ended = ended
         self._eras: dict[str, int] = {}
         self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
@@ -94,7 +69,8 @@ class CacheEntries:
     def changed(self, key: ObjectKey) -> None:
         """Handle an event of an object."""
         self._unseen.pop(key, None)
-        (self._moved if self.is_seen(key) else self._ended)(self, key)
+        if not self.is_seen(key):
+            self._ended(self, key)
 
     def listed(self) -> None:
         """Handle the end of a list: absent objects are gone, unless their event is still expected."""
@@ -128,12 +104,7 @@ class CacheEntries:
 
     def is_fresh(self, key: ObjectKey, entry: CacheEntry) -> bool:
         """Return True if an entry is up to date."""
-        return (
-            entry.version is not None
-            and entry.version == self._kind.version(key)
-            and entry.mark == self.mark(key.namespace)
-            and entry.mark is not None
-        )
+        return entry.version == self._kind.version(key) and entry.mark == self.mark(key.namespace)
 
     def expect(self, key: ObjectKey) -> ObjectKey | None:
         """Expect a watch event of an object. Return another object whose event is no longer expected, if any."""

@@ -34,7 +34,6 @@ from runner.features.discoverycache.handler import DiscoveryCache
 from runner.features.plan.requests.handler import Planning
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
-from runner.features.readcache.refetch import Refetcher
 from runner.sdk.devcluster import DevCluster
 from runner.values.objects import GVK, ObjectKey, ObjectRef, metadata
 from runner.values.ownership import Owner
@@ -106,13 +105,12 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
             lambda: True,
         )
         served = ServedResources(client, time.monotonic)
-        refetcher = Refetcher(client.read)
-        cache = ReadCache(MOST_BYTES, refetcher.schedule)
+        cache = ReadCache(MOST_BYTES)
         dependents.listen(cache)
         reads = Reads(cache, dependents.follows, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)
-        following = asyncio.gather(dependents.follow(Background()), refetcher.follow(cache))
+        following = asyncio.create_task(dependents.follow(Background()))
         operating = Operating(namespace, owner, dependents, cache, identities, proxy, credentials, session, results)
         operating.token = operating.run()
         dependents.began(owner)

@@ -468,7 +468,7 @@ def test_a_blacklisted_kind_is_not_cached_in_any_version(make: Make) -> None:
 
 
 async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(make: Make) -> None:
-    harness, cache = make(), ReadCache(1 << 20, lambda *_: None)
+    harness, cache = make(), ReadCache(1 << 20)
     harness.dependents.listen(cache)
     harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
     entries = cache.entries("apps", "deployments")

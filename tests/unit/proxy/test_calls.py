@@ -66,7 +66,7 @@ async def test_the_content_of_a_call_is_parsed_once_and_only_if_a_handler_or_obs
 
     monkeypatch.setattr(content, "parse", counting)
     interested = Interested(CORE, {ObjectKey("ns", "a"): SECRET})
-    bodies = ReadCache(MOST_BYTES, lambda *_: None)
+    bodies = ReadCache(MOST_BYTES)
     (resource,) = discovery.parse("", "v1", CORE).values()
     Watched(bodies, resource, lambda _: (stage.run.owner.ref,))
     reads = Reads(bodies, interested.follows, lambda _: None)

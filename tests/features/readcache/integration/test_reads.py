@@ -95,22 +95,17 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
     path = f"{space}/one"
     await operating.ask("POST", space, config_map())
     await operating.hits(path)
-    changed = await operating.directly("PATCH", path, {"data": {"value": "b"}})
-    bodies, key = operating.cache, (operating.namespace, "one")
+    await operating.directly("PATCH", path, {"data": {"value": "b"}})
 
     async def is_read_again() -> bool:
-        entries = bodies.entries("", "configmaps")
-        kept = entries.kept.get(key) if entries is not None else None  # type: ignore[call-overload] # a key is a tuple
-        return kept is not None and kept.version is not None and kept.version.version == changed.version
+        hit = await operating.hits(path)
+        return bool(hit.obj["data"] == {"value": "b"})
 
-    await until(is_read_again, "the ConfigMap to be read again without being asked for")
-    found = await operating.ask("GET", path)
-    assert found.is_hit
-    assert found.obj["data"] == {"value": "b"}
+    await until(is_read_again, "the changed ConfigMap in memory")
     await operating.directly("DELETE", path)
 
     async def is_dropped() -> bool:
-        return bodies.size == 0
+        return operating.cache.size == 0
 
     await until(is_dropped, "the ConfigMap to be dropped")
     assert (await operating.ask("GET", path)).status == 404
@@ -120,8 +115,6 @@ async def test_only_plain_reads_are_answered_from_memory_and_others_by_the_api_s
     operating: Operating, space: str
 ) -> None:
     path = f"{space}/one"
-    # What is doubtful would be read again after half a second, perhaps between the last two reads.
-    operating.cache._stale = lambda *_: None
     await operating.ask("POST", space, config_map())
     odd: list[tuple[str, dict[str, str]]] = [
         ("?resourceVersion=0", {}),

@@ -16,11 +16,10 @@ from structlog.testing import capture_logs
 from runner.core.kube.discovery import ApiResource
 from runner.features.readcache import handler as reads
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
-from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.handler import Reads
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
-from tests.features.readcache.unit.watched import Watched
+from tests.features.readcache.unit.watched import ObjectVersion, Watched
 from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, Stage
 
@@ -77,7 +76,7 @@ class Reading:
 
 @pytest.fixture
 async def reading(staged: Callable[..., AbstractAsyncContextManager[Stage]]) -> AsyncIterator[Reading]:
-    bodies = ReadCache(MOST_BYTES, lambda *_: None)
+    bodies = ReadCache(MOST_BYTES)
     owner = ObjectRef(GVK("g", "v", "K"), ObjectKey("ns", "x"))
     watch = Watched(bodies, WIDGETS, lambda obj: (owner,) if "uid" in obj["metadata"] else ())
     reading = Reading(bodies, watch)

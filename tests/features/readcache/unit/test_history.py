@@ -22,13 +22,11 @@ from runner.core.proxy.calls import Answer, Call, Whole
 from runner.core.proxy.http.messages import RequestHead
 from runner.core.proxy.identity import RunIdentity, Session
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
-from runner.features.readcache.entries import ObjectVersion
 from runner.features.readcache.handler import Reads
-from runner.features.readcache.refetch import Refetcher
-from runner.values.errors import ApiUnavailableError, NotFoundError
+from runner.values.errors import ApiUnavailableError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from runner.values.ownership import Owner
-from tests.features.readcache.unit.watched import Watched
+from tests.features.readcache.unit.watched import ObjectVersion, Watched
 from tests.kit.virtual_time import virtually
 
 pytestmark = pytest.mark.lengthy
@@ -100,15 +98,6 @@ class Model:
     async def delay(self) -> None:
         await asyncio.sleep(self.rng.choice((0.0, 0.001, 0.01, 0.1)))
 
-    async def read(self, path: str) -> bytes:
-        """What `Refetcher` needs."""
-        await self.delay()
-        obj = self.obj(path.rpartition("/")[2])
-        await self.delay()
-        if obj is None:
-            raise NotFoundError("gone", status=404)
-        return orjson.dumps(obj)
-
     async def __call__(self, call: Call) -> Answer:
         """Answer as the API server does, soon or late."""
         await self.delay()
@@ -160,9 +149,7 @@ class History:
 
     def __init__(self, seed: int, steps: int) -> None:
         self.rng = random.Random(seed)
-        rereads = Refetcher(self.read)
-        self.bodies = ReadCache(MOST_BYTES, rereads.schedule)
-        self.rereads = rereads
+        self.bodies = ReadCache(MOST_BYTES)
         owner = OWNER.ref
         watched = Watched(self.bodies, CONFIG_MAPS, lambda obj: (owner,) if obj["metadata"].get("uid") else ())
         self.model = Model(self.rng, watched)
@@ -178,9 +165,6 @@ class History:
 
     def follows(self, owner: Owner, resource: ApiResource) -> bool:
         return (owner, resource) == (OWNER, CONFIG_MAPS)
-
-    async def read(self, path: str) -> bytes:
-        return await self.model.read(path)
 
     async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], content: bytes = b"") -> Answer:
         head = RequestHead(method, path, list(headers), "1.1", len(content), keep_alive=True, upgrade=b"")
@@ -295,10 +279,7 @@ class History:
         for name in NAMES:
             self.model.write(name, exists=True)
         async with asyncio.TaskGroup() as group:
-            background = [
-                group.create_task(each)
-                for each in (self.model.watch(), self.rereads.follow(self.bodies), self.somebody_else())
-            ]
+            background = [group.create_task(each) for each in (self.model.watch(), self.somebody_else())]
             try:
                 async with asyncio.TaskGroup() as clients:
                     for _ in range(3):

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from runner.core.kube.discovery import ApiResource
 from runner.features.readcache.bodies import ReadCache
-from runner.features.readcache.entries import CacheEntries, ObjectVersion
+from runner.features.readcache.entries import CacheEntries
 from runner.values.objects import Object, ObjectKey, ObjectRef
+
+
+class ObjectVersion(NamedTuple):
+    """UID and resourceVersion of an object."""
+
+    uid: str
+    version: str
 
 
 @dataclass
