@@ -62,7 +62,7 @@ from runner.core.queue.queue import Dispatcher
 from runner.core.queue.request import Cause
 from runner.core.reconcile import run_access, run_log
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.feature import ProxyParts
+from runner.core.reconcile.feature import PartBase, ProxyParts
 from runner.core.reconcile.kind import Operator
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_access import RunAccess
@@ -122,7 +122,8 @@ class _Operator:
         }
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)
-        made = (feature.part(settings, self._metrics, self._watches) for feature in FEATURES)
+        base = PartBase(settings, self._watches)
+        made = (feature.part(base) for feature in FEATURES)
         self._parts = [part for part in made if part is not None]
         self._identities: dict[str, IdentityCheck] = {}
         self._controllers: dict[GVK, Controller] = {}

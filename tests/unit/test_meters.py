@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from runner.base.meters import Meters
-from runner.features.loopguard import guard
+from runner.features.loopguard.guard import LoopGuard
 from runner.features.readcache import handler as reads
 from runner.values.objects import GVK
 
@@ -56,7 +56,8 @@ def test_reads_through_the_proxy_are_there_from_the_start_and_counted() -> None:
 
 
 def test_triggers_that_a_budget_delays_are_counted_by_the_kind_of_the_owner() -> None:
-    meters = Meters()
-    guard.delays(meters)(DEPLOYMENT)
+    meters, guard = Meters(), LoopGuard(lambda *_: None)
+    guard.declare(meters)
+    guard.over_budget(DEPLOYMENT)
     name = "ansible_operator_delayed_dependent_triggers_total"
     assert lines(meters, name) == [f'{name}{{GVK="apps/v1, Kind=Deployment"}} 1.0']

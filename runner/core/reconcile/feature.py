@@ -73,6 +73,14 @@ class ProxyParts:
     """Make requests ahead of those of a new run. The end of the run cancels them."""
 
 
+@dataclass(frozen=True, slots=True)
+class PartBase:
+    """Inputs of the functions that make parts."""
+
+    settings: Settings
+    watches: Sequence[Watch]
+
+
 class Part:
     """State of a feature for all kinds of an operator. It does nothing unless it overrides a field or a method."""
 
@@ -105,7 +113,7 @@ def _no_parts(_base: ProxyBase) -> ProxyParts:
     return ProxyParts()
 
 
-def _no_part(_settings: Settings, _meters: Meters, _watches: Sequence[Watch]) -> None:
+def _no_part(_base: PartBase) -> None:
     return None
 
 
@@ -128,7 +136,7 @@ class Feature:
     """True if it masks secret values of runs. The operator does not start without such a feature."""
     proxy: Callable[[ProxyBase], ProxyParts] = _no_parts
     """Returns handlers of the proxy, of an operator or of a preview. An operator also has those of `Part`."""
-    part: Callable[[Settings, Meters, Sequence[Watch]], Part | None] = _no_part
+    part: Callable[[PartBase], Part | None] = _no_part
     """Returns the part of an operator; None: no watch and no flag uses it. Raises ConfigError for invalid settings."""
     environments: Callable[[Watch, Mapping[str, str]], Sequence[Mapping[str, str]]] | None = None
     """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""

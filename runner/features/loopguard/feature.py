@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.core.reconcile.feature import Feature, Part
+from runner.core.reconcile.feature import Feature, Part, PartBase
 from runner.core.status.own import OwnStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
     from runner.core.dependents.notification import Trigger
     from runner.core.queue.request import Cause
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
-    from runner.core.watches.watch import Watch
+    from runner.core.reconcile.kind import Kind, Operator
     from runner.features.loopguard.guard import LoopGuard
     from runner.values.objects import ObjectRef
 
@@ -29,15 +26,17 @@ class GuardedTriggers(Part):
 
     guard: LoopGuard
 
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
-
     def trigger(self, wake: Callable[[ObjectRef, Cause], None]) -> Trigger:
         """Return the trigger of the guard."""
-        from runner.features.loopguard.guard import LoopGuard, delays  # noqa: PLC0415 - see Feature
+        from runner.features.loopguard.guard import LoopGuard  # noqa: PLC0415 - see Feature
 
-        self.guard = LoopGuard(wake, delays(self._meters))
+        self.guard = LoopGuard(wake)
         return self.guard.trigger
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Count the triggers that the budget delays."""
+        self.guard.declare(operator.metrics)
+        return {}
 
 
 def reporter(kind: Kind) -> Hooks:
@@ -48,8 +47,8 @@ def reporter(kind: Kind) -> Hooks:
     return ContentionReporter(kind.scope, kind.operator.discovery, kind.status, guard)
 
 
-def _part(_settings: Settings, meters: Meters, _watches: Sequence[Watch]) -> Part:
-    return GuardedTriggers(meters)
+def _part(_base: PartBase) -> Part:
+    return GuardedTriggers()
 
 
 FEATURE = Feature(status=OwnStatus(conditions=frozenset({CONTENDED})), part=_part)

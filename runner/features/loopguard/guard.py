@@ -59,16 +59,6 @@ class Contention:
         return f"{self.ref}{change} repeatedly{by} after this object's runs, so these are delayed. {advice}"
 
 
-def delays(meters: Meters) -> Callable[[GVK], None]:
-    """Declare the counter of triggers that the budget delays; return what counts one."""
-    counter = meters.counter(
-        "ansible_operator_delayed_dependent_triggers",
-        "Changes of dependents in other namespaces that were delayed, because their owner ran too often",
-        ["GVK"],
-    )
-    return lambda gvk: counter.labels(str(gvk)).inc()
-
-
 OnContention = Callable[[ObjectKey, Contention | None], None]
 """Receives the contention of an owner, or None at its end."""
 
@@ -107,6 +97,15 @@ class LoopGuard:
     """Owners without budget; each is triggered once when it has some."""
     _rollouts: dict[ObjectRef, dict[TriggerPair, _Rollout]] = field(default_factory=dict)
     _logged: log.Once = field(default_factory=log.Once)
+
+    def declare(self, meters: Meters) -> None:
+        """Declare the counter of triggers that the budget delays."""
+        counter = meters.counter(
+            "ansible_operator_delayed_dependent_triggers",
+            "Changes of dependents in other namespaces that were delayed, because their owner ran too often",
+            ["GVK"],
+        )
+        self.over_budget = lambda gvk: counter.labels(str(gvk)).inc()
 
     def trigger(self, notification: Notification) -> None:
         """Run an object because of a dependent or a reference, now or later."""

@@ -8,7 +8,7 @@ from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
 from runner.core.queue.request import Cause
-from runner.core.reconcile.feature import Feature, ProxyBase, ProxyParts
+from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
 from runner.core.reconcile.marks import Mark
 from runner.core.status.own import OwnStatus
 from runner.features.plan import drift_fields, drift_status, plan_status
@@ -19,10 +19,7 @@ from runner.values.objects import MODE, ObjectRef
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
     from runner.core.kube.discovery import ApiResource
-    from runner.core.reconcile.feature import Part
     from runner.core.reconcile.hooks import Hooks
     from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
@@ -76,10 +73,10 @@ def _proxy(base: ProxyBase) -> ProxyParts:
     return ProxyParts(trials=(Planning(base.served, base.clock),))
 
 
-def _part(_settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part:
+def _part(base: PartBase) -> Part:
     from runner.features.plan.page import LatestPlans  # noqa: PLC0415 - see Feature
 
-    return LatestPlans({watch.gvk: watch.mode for watch in watches})
+    return LatestPlans({watch.gvk: watch.mode for watch in base.watches})
 
 
 def _environments(watch: Watch, environment: Mapping[str, str]) -> Sequence[Mapping[str, str]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature
+from runner.core.reconcile.feature import Feature, Part, PartBase
 from runner.core.status.own import OwnStatus
 from runner.features.prune.fields import FIELDS, PRUNE_POLICY
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from runner.base.config.settings import Settings
     from runner.base.credentials.auth import OwnNamespaces
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
     from runner.core.reconcile.hooks import Hooks
     from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
@@ -36,11 +34,11 @@ def hooks(kind: Kind) -> Hooks | None:
     return pruning.of_kind(kind)
 
 
-def _part(settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part | None:
-    pruning = _pruning(watches)
+def _part(base: PartBase) -> Part | None:
+    pruning = _pruning(base.watches)
     if not pruning:
         return None
-    if not settings.inject_owner_ref:
+    if not base.settings.inject_owner_ref:
         from runner.base import log  # noqa: PLC0415 - see Feature
 
         log.get(__name__).warning("prune has no effect with --inject-owner-ref=false", gvks=[*map(str, pruning)])

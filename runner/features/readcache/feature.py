@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from runner.core.reconcile.feature import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
-    from runner.core.watches.watch import Watch
+from runner.core.reconcile.feature import Feature, Part, PartBase
 
 
-def _part(_settings: Settings, meters: Meters, _watches: Sequence[Watch]) -> Part:
+def _part(_base: PartBase) -> Part:
     from runner.features.readcache.setup import CachedReads  # noqa: PLC0415 - see Feature
 
-    return CachedReads(meters)
+    return CachedReads()
 
 
 FEATURE = Feature(part=_part)

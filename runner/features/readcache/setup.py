@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.base.meters import Meters
 from runner.core.reconcile.feature import Part, ProxyParts
 from runner.core.reconcile.kind import Operator
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
@@ -14,14 +13,11 @@ from runner.features.readcache.handler import Reads, counter
 class CachedReads(Part):
     """Read cache, which listens to the watches of dependents."""
 
-    def __init__(self, meters: Meters) -> None:
-        self._meters = meters
-
     async def open(self, operator: Operator) -> Mapping[str, str]:
         """Listen, and answer requests of runs."""
         cache = ReadCache(MOST_BYTES)
         operator.dependents.listen(cache)
-        size = self._meters.gauge("ansible_operator_dependents_kept_bytes", "Size of the cache of dependents")
+        size = operator.metrics.gauge("ansible_operator_dependents_kept_bytes", "Size of the cache of dependents")
         size.set_function(lambda: cache.size)
-        self.proxy = ProxyParts(reads=(Reads(cache, operator.dependents.follows, counter(self._meters)),))
+        self.proxy = ProxyParts(reads=(Reads(cache, operator.dependents.follows, counter(operator.metrics)),))
         return {}

@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature
+from runner.core.reconcile.feature import Feature, Part, PartBase
 from runner.core.status.own import OwnStatus
 from runner.features.references.fields import FIELDS, REFERENCES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
     from runner.core.reconcile.hooks import Hooks
     from runner.core.reconcile.kind import Kind
-    from runner.core.watches.watch import Watch
 
 IGNORED_REFERENCES = "IgnoredReferences"
 """A condition of objects with references that are not watched."""
@@ -47,8 +41,8 @@ def known(kind: Kind) -> Hooks | None:
     return KnownReferences(kind.scope, kind.operator.part(WatchedReferences).references)
 
 
-def _part(_settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part | None:
-    if not any(watch.more.get(REFERENCES) for watch in watches):
+def _part(base: PartBase) -> Part | None:
+    if not any(watch.more.get(REFERENCES) for watch in base.watches):
         return None
     from runner.features.references.known import WatchedReferences  # noqa: PLC0415 - see Feature
 

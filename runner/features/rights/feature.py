@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from runner.core.reconcile.feature import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
-    from runner.core.watches.watch import Watch
+from runner.core.reconcile.feature import Feature, Part, PartBase
 
 
-def _part(settings: Settings, _meters: Meters, _watches: Sequence[Watch]) -> Part:
+def _part(base: PartBase) -> Part:
     from runner.features.rights.privileges import OperatorRights  # noqa: PLC0415 - see Feature
 
-    return OperatorRights(settings)
+    return OperatorRights(base.settings)
 
 
 FEATURE = Feature(part=_part)

@@ -22,8 +22,6 @@ import orjson
 from aiohttp import web
 
 from runner.base import log
-from runner.base.config.settings import Settings
-from runner.base.meters import Meters
 from runner.base.monitoring import endpoints
 from runner.core.reconcile.feature import Part
 from runner.core.reconcile.kind import Operator
@@ -181,24 +179,22 @@ class UserMetrics:
 class RoleMetrics(Part):
     """Metrics of all roles, and the server that receives them."""
 
-    def __init__(self, settings: Settings, meters: Meters) -> None:
-        self._port = settings.user_metrics_port
-        self._metrics = UserMetrics(time.time)
-        meters.add_text(self._text)
-
     async def open(self, operator: Operator) -> Mapping[str, str]:
         """Serve until the operator ends.
 
         Returns the variable with the address for runs; none if the operator's environment sets one.
         """
-        server, port = await serve(self._metrics, LOOPBACK, self._port)
+        metrics = UserMetrics(time.time)
+
+        async def text() -> bytes:
+            return metrics.text()
+
+        operator.metrics.add_text(text)
+        server, port = await serve(metrics, LOOPBACK, operator.settings.user_metrics_port)
         operator.stack.push_async_callback(server.cleanup)
         self.connections = {ADDRESS_VARIABLE: partial(connection, server)}
         _log.info("Serving the endpoint for role metrics", port=port)
         return {} if os.environ.get(ADDRESS_VARIABLE) else {ADDRESS_VARIABLE: address(LOOPBACK, port)}
-
-    async def _text(self) -> bytes:
-        return self._metrics.text()
 
 
 async def serve(metrics: UserMetrics, host: str, port: int | None) -> tuple[web.AppRunner, int]:

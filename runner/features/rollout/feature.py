@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature
+from runner.core.reconcile.feature import Feature, Part, PartBase
 from runner.features.rollout.fields import FIELDS, ROLLOUT_POLICY
 from runner.features.rollout.member import OWN
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from runner.base.config.settings import Settings
     from runner.base.credentials.auth import OwnNamespaces
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
     from runner.core.reconcile.hooks import Hooks
     from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
@@ -33,8 +31,8 @@ def hooks(kind: Kind) -> Hooks | None:
     return rollouts.of_kind(kind)
 
 
-def _part(_settings: Settings, _meters: Meters, watches: Sequence[Watch]) -> Part | None:
-    if all(watch.more.get(ROLLOUT_POLICY) is None for watch in watches):
+def _part(base: PartBase) -> Part | None:
+    if all(watch.more.get(ROLLOUT_POLICY) is None for watch in base.watches):
         return None
     from runner.features.rollout.page import RolloutTable  # noqa: PLC0415 - see Feature
 

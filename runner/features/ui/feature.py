@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from runner.core.reconcile.feature import Feature
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.base.config.settings import Settings
-    from runner.base.meters import Meters
-    from runner.core.reconcile.feature import Part
-    from runner.core.watches.watch import Watch
+from runner.core.reconcile.feature import Feature, Part, PartBase
 
 _FLAG = "ui-bind-address"
 _FREE = "127.0.0.1:0"
 
 
-def _part(settings: Settings, _meters: Meters, _watches: Sequence[Watch]) -> Part | None:
+def _part(base: PartBase) -> Part | None:
     from runner.base.credentials import auth  # noqa: PLC0415 - see Feature
     from runner.base.monitoring.endpoints import Address  # noqa: PLC0415 - see Feature
 
     usual = "0" if auth.pod_namespace(auth.HostEnvironment.of_process()) else _FREE
-    address = Address.parse(settings.ui_bind_address or usual, _FLAG)
+    address = Address.parse(base.settings.ui_bind_address or usual, _FLAG)
     if address is None:
         return None
     from runner.features.ui.setup import OperatorPage  # noqa: PLC0415 - see Feature
