@@ -2,7 +2,7 @@
 
 The clients of each run first request the same discovery documents. The handler answers a repeated GET with the bytes of
 an earlier response for two seconds. It does so without limit if the response is `immutable`: the URL of such a document
-contains its digest. After two seconds a document with an `ETag` is revalidated by `If-None-Match`.
+contains its digest.
 
 Clients request one document after the other. So when a run begins, the cache requests those that the last run of the
 kind requested (`read_ahead`), while the run's process starts.
@@ -10,8 +10,8 @@ kind requested (`read_ahead`), while the run's process starts.
 The API server answers if a run requests a document a second time: clients do that if a kind is missing. It also answers
 all requests of a run that reads or writes CRDs or APIServices. A write of these kinds empties the cache.
 
-Promises: errors are not cached; no request waits for another one; requests with impersonation or a watch's service
-account bypass the cache.
+Promises: errors are not cached; no request waits for another one; requests with conditions, impersonation or a watch's
+service account bypass the cache.
 """
 
 from __future__ import annotations
@@ -52,14 +52,8 @@ _READS = frozenset({"get", "list", "watch"})
 _NAME = "[A-Za-z0-9][A-Za-z0-9.-]*"
 _DISCOVERY = re.compile(f"/version/?|/api(/{_NAME})?/?|/apis(/{_NAME}){{0,2}}/?|/openapi/v2|/openapi/v3(/{_NAME})*")
 _NOT_CACHED = frozenset({b"audit-id", b"content-length", b"age"})
-_OF_CONTENT = frozenset({b"content-type", b"content-encoding", b"content-range"})
-_BYPASS = frozenset(
-    {
-        *(b"range", b"if-range", b"if-match", b"if-modified-since", b"if-unmodified-since"),
-        *(b"cache-control", b"pragma", b"origin"),
-    }
-)
-"""Request headers with which a request bypasses the cache."""
+_BYPASS = (b"range", b"if-", b"cache-control", b"pragma", b"origin", b"impersonate-")
+"""Beginnings of the names of request headers with which a request bypasses the cache."""
 _VARY = frozenset({b"accept", b"accept-encoding", b"origin"})
 _LONGEST_KEY, _MOST_REQUESTED = 2048, 1000
 """Bytes of a cached document's key, and documents of one run whose last request is known."""
@@ -67,7 +61,6 @@ _MOST_DOCUMENTS, _AT_ONCE = 32, 3
 """Documents that are read ahead for each kind, and at once, each on a connection of its own."""
 _NEVER = float("-inf")
 _OK = 200
-_NOT_MODIFIED = 304
 _log = log.get(__name__)
 
 
@@ -87,31 +80,25 @@ class DiscoveryRequests:
     """Whether the cache itself requests the documents, before the run does."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Document:
     """A cached response of the API server."""
 
     headers: Headers = field(repr=False)
     body: bytes = field(repr=False)
     requested: float
-    """Time of the last request that returned or revalidated it."""
-    generation: int
-    """Generation of the cache at that time."""
-    etag: bytes = field(init=False)
-    is_immutable: bool = field(init=False)
+    """Time of the request that returned it."""
 
-    def __post_init__(self) -> None:
-        self.etag = messages.get(self.headers, b"etag")
-        self.is_immutable = b"immutable" in messages.get(self.headers, b"cache-control")
+    @property
+    def is_immutable(self) -> bool:
+        """True if it never expires."""
+        return b"immutable" in messages.get(self.headers, b"cache-control")
 
-    def answer(self, call: Call, cache: bytes, now: float) -> Answer:
-        """Answer a call. RFC 9110, 13.1.2 (`If-None-Match`), RFC 9111, 5.1 (`Age`)."""
-        more = [(b"Age", b"%d" % max(0, now - self.requested)), (b"X-Cache", cache)]
-        if self.etag and _matches(call.head.get(b"if-none-match"), self.etag):
-            headers = [header for header in self.headers if header[0].lower() not in _OF_CONTENT]
-            return Answer(_NOT_MODIFIED, b"", headers + more, 0, Whole(b""))
+    def answer(self, now: float) -> Answer:
+        """Answer a request. RFC 9111, 5.1 (`Age`)."""
         length = len(self.body)
-        headers = [*self.headers, (b"Content-Length", b"%d" % length), *more]
+        more = [(b"Content-Length", length), (b"Age", max(0, now - self.requested))]
+        headers = [*self.headers, *((name, b"%d" % value) for name, value in more), (b"X-Cache", b"HIT")]
         return Answer(_OK, b"", headers, length, Whole(self.body))
 
 
@@ -146,7 +133,7 @@ class Documents:
             self._size -= _size(key, document)
 
     def drop_groups(self) -> None:
-        """Remove all documents but OpenAPI, which the API server updates later and which have an `ETag`."""
+        """Remove all documents but OpenAPI, which the API server updates later."""
         for key in [key for key in self._documents if not key[0].startswith("/openapi/")]:
             self.drop(key)
 
@@ -213,8 +200,8 @@ class DiscoveryCache:
             return await proceed(call)
         document, not_before = self._documents.get(key), self._not_before(call, key)
         if document is not None and (document.is_immutable or document.requested > not_before):
-            return document.answer(call, b"HIT", self._clock())
-        return await self._request(call, proceed, key, document)
+            return document.answer(self._clock())
+        return await self._request(call, proceed, key)
 
     async def _forward(self, call: Call, proceed: Proceed) -> Answer:
         """Forward a request for CRDs or APIServices."""
@@ -239,30 +226,18 @@ class DiscoveryCache:
             return now
         return max(before, now - (_OLDEST_AHEAD if discovered.are_ahead else _TIME_TO_LIVE))
 
-    async def _request(self, call: Call, proceed: Proceed, key: DocumentKey, known: Document | None) -> Answer:
+    async def _request(self, call: Call, proceed: Proceed, key: DocumentKey) -> Answer:
         """Request a document from the API server, and cache the response."""
         now, generation = self._clock(), self._generation
-        if known is not None and known.etag:
-            headers = [header for header in call.headers if header[0].lower() != b"if-none-match"]
-            call.headers = [*headers, (b"If-None-Match", known.etag)]
         answer = await proceed(call)
-        if known is not None and known.etag and answer.status == _NOT_MODIFIED:
-            answer.release()
-            known.requested, known.generation = now, generation
-            self._store(key, known)
-            return known.answer(call, b"REVALIDATED", now)
         if not _is_cacheable(answer):
             self._documents.drop(key)
             return answer
         body = await answer.whole(LARGEST)
-        if body is not None:
+        if body is not None and generation == self._generation:
             headers = [header for header in answer.headers if header[0].lower() not in _NOT_CACHED]
-            self._store(key, Document(headers, body, now, generation))
+            self._documents.put(key, Document(headers, body, now))
         return answer
-
-    def _store(self, key: DocumentKey, document: Document) -> None:
-        if document.generation == self._generation:
-            self._documents.put(key, document)
 
 
 def _key(call: Call) -> DocumentKey | None:
@@ -272,11 +247,7 @@ def _key(call: Call) -> DocumentKey | None:
         return None
     if not _DISCOVERY.fullmatch(head.target.partition("?")[0]):
         return None
-    names = {name.lower() for name, _ in call.headers}
-    if b"if-none-match" in names:
-        # It takes precedence (RFC 9110, 13.1.3). client-go sends both.
-        names.discard(b"if-modified-since")
-    if names & _BYPASS or any(name.startswith(b"impersonate-") for name in names):
+    if any(name.lower().startswith(_BYPASS) for name, _ in call.headers):
         return None
     key = head.target, messages.joined(call.headers, b"accept"), messages.joined(call.headers, b"accept-encoding")
     return key if sum(map(len, key)) <= _LONGEST_KEY else None
@@ -292,9 +263,3 @@ def _is_cacheable(answer: Answer) -> bool:
 
 def _size(key: DocumentKey, document: Document) -> int:
     return sum(map(len, key)) + len(document.body) + _OVERHEAD
-
-
-def _matches(condition: bytes, etag: bytes) -> bool:
-    """Return whether a list of entity tags contains `etag`, by weak comparison."""
-    tags = {tag.strip().removeprefix(b"W/") for tag in condition.split(b",")}
-    return b"*" in tags or etag.removeprefix(b"W/") in tags

@@ -135,19 +135,13 @@ def test_each_document_is_what_the_api_server_gives(
     asked = [(path, "application/json") for path in [*plain, "/openapi/v2"]]
     asked += [("/api", AGGREGATED), ("/apis?timeout=32s", AGGREGATED), ("/openapi/v2?timeout=32s", protobuf)]
     asked += [("/apis/apps/v1", "application/vnd.kubernetes.protobuf"), ("/api/v1", "application/yaml")]
-    answers: list[urllib3.BaseHTTPResponse] = []
-    again: list[urllib3.BaseHTTPResponse] = []
 
     def are_the_same(path: str, wish: dict[str, str]) -> bool:
-        answers[:] = [admin.ask(path, **wish)]
+        answers = [admin.ask(path, **wish)]
         for _ in range(2):
             standing.another_run()
             proxied.token = standing.token
             answers.append(proxied.ask(path, **wish))
-        etag = answers[0].headers.get("ETag")
-        again[:] = [server.ask(path, If_None_Match=etag, **wish) for server in (proxied, admin)] if etag else []
-        if again and again[-1].status != 304:
-            return False  # the API server's own has changed meanwhile
         # `Last-Modified` of /openapi/v3 is the second of the answer, which can end between two answers.
         direct, first, kept = (lasting(answer.headers) for answer in answers)
         same = direct == first == kept and len({answer.data for answer in answers}) == 1
@@ -157,12 +151,6 @@ def test_each_document_is_what_the_api_server_gives(
         wish = {"Accept": accept, "Accept_Encoding": encoding}
         # What other tests installed may still be on its way into a document.
         wait_until(partial(are_the_same, path, wish))
-        for unchanged in again:
-            assert (unchanged.status, unchanged.data, unchanged.headers["ETag"]) == (
-                304,
-                b"",
-                answers[0].headers["ETag"],
-            )
 
 
 def test_a_run_uses_at_once_the_kind_that_it_has_installed(
