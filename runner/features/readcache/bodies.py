@@ -34,8 +34,6 @@ MOST_BYTES = 64 << 20
 """Maximum size of the cache in bytes."""
 LARGEST = 1 << 20
 """Maximum size of a cached object in bytes."""
-_OVERHEAD = 1 << 10
-"""Approximate bytes per cached object beside its content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,8 @@ class ReadCache:
         self._most_bytes = most_bytes
         self._kinds: dict[tuple[str, str], CacheEntries] = {}
         self._paths: OrderedDict[str, tuple[CacheEntries, ObjectKey]] = OrderedDict()
-        """Entries by path of their content; the least recently used first."""
+        """Entries by path; the least recently used first."""
         self._calls = PendingCalls()
-        self._owned: dict[ObjectRef, set[tuple[CacheEntries, ObjectKey]]] = {}
 
     # Kinds.
 
@@ -91,21 +88,16 @@ class ReadCache:
 
     def forget(self, owner: ObjectRef) -> None:
         """Drop the entries of an owner that was deleted."""
-        for entries, key in list(self._owned.get(owner, ())):
-            self.drop(entries, key)
+        for entries, key in list(self._paths.values()):
+            if owner in entries.kept[key].owners:
+                self.drop(entries, key)
 
     def drop(self, entries: CacheEntries, key: ObjectKey) -> None:
         """Drop the entry of an object."""
         entry = entries.kept.pop(key, None)
-        if entry is None:
-            return
-        for path in list(entry.contents):
-            self._remove(entry, path)
-        for owner in entry.owners:
-            of_owner = self._owned.get(owner, set())
-            of_owner.discard((entries, key))
-            if not of_owner:
-                self._owned.pop(owner, None)
+        if entry is not None:
+            del self._paths[entry.path]
+            self.size -= entry.size
 
     # Calls.
 
@@ -118,7 +110,7 @@ class ReadCache:
         if not entries.is_fresh(key, entry) or self._calls.is_held(entries.place(key)):
             return None
         self._paths.move_to_end(path)
-        return entry.contents[path]
+        return entry.content
 
     def begin(self, place: CallScope) -> PendingCall:
         """Register the start of a call. Each call ends with exactly one of the methods below."""
@@ -168,40 +160,19 @@ class ReadCache:
     # Within.
 
     def _take(self, entries: CacheEntries, key: ObjectKey, answer: ObjectResponse, *, is_sound: bool) -> None:
-        """Cache a response if it contains an owned object and is not outdated. An entry has the same version."""
+        """Cache a response if it contains an owned object and is not outdated."""
         owners, version, mark = entries.owners_of(answer.obj), answer.version, entries.mark(key.namespace)
         if not owners or version is None or len(answer.content) > LARGEST:
             self.drop(entries, key)
         elif is_sound and mark is not None:
-            entry = entries.kept.get(key) or self._add(entries, key, CacheEntry(owners, version, mark))
-            # Contents under other paths are of the same version, hence as sure as this one.
-            entry.mark = mark
-            self._remove(entry, answer.path)
-            entry.contents[answer.path] = answer.content
-            self._paths[answer.path] = (entries, key)
-            self.size += len(answer.content) + _OVERHEAD
-            while self.size > self._most_bytes:
-                self._give_up(next(iter(self._paths)))
-
-    def _add(self, entries: CacheEntries, key: ObjectKey, entry: CacheEntry) -> CacheEntry:
-        given_up = entries.expect(key)
-        if given_up is not None:
-            self.drop(entries, given_up)
-        entries.kept[key] = entry
-        for owner in entry.owners:
-            self._owned.setdefault(owner, set()).add((entries, key))
-        return entry
-
-    def _give_up(self, path: str) -> None:
-        """Evict the content of a path."""
-        entries, key = self._paths[path]
-        self._remove(entries.kept[key], path)
-        if not entries.kept[key].contents:
             self.drop(entries, key)
-
-    def _remove(self, entry: CacheEntry, path: str) -> None:
-        if self._paths.pop(path, None) is not None:
-            self.size -= len(entry.contents.pop(path)) + _OVERHEAD
+            if (given_up := entries.expect(key)) is not None:
+                self.drop(entries, given_up)
+            entry = entries.kept[key] = CacheEntry(owners, version, mark, answer.path, answer.content)
+            self._paths[answer.path] = (entries, key)
+            self.size += entry.size
+            while self.size > self._most_bytes:
+                self.drop(*next(iter(self._paths.values())))
 
     def _basis(self, place: CallScope) -> object:
         """Return a value that is equal at the start and end of a call if no gap occurred in between."""

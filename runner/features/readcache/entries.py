@@ -17,6 +17,8 @@ from runner.values.objects import Object, ObjectKey, ObjectRef
 
 _MOST_UNSEEN = 1024
 _MOST_ERAS = 1024
+_OVERHEAD = 1 << 10
+"""Approximate bytes per cached object beside its content."""
 
 ObjectVersion: TypeAlias = tuple[str, str]
 """UID and resourceVersion of an object."""
@@ -24,15 +26,21 @@ WatchMark: TypeAlias = tuple[int, int, int]
 """Identifies a period without a gap of the watch; it changes with each event that invalidates earlier reads."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """Cached content of one object."""
+    """Cached content of one object, in the API version that was read last."""
 
     owners: tuple[ObjectRef, ...]
     version: ObjectVersion
     mark: WatchMark
-    contents: dict[str, bytes] = field(default_factory=dict)
-    """Content by path; the path contains the API version."""
+    path: str
+    """Path of a GET, which contains the API version."""
+    content: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return len(self.content) + _OVERHEAD
 
 
 class WatchedKind(Protocol):

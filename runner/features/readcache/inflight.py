@@ -39,7 +39,7 @@ class PendingCall:
     place: CallScope
     basis: object
     """Value to compare when the call ends; None if its response cannot be cached."""
-    holds: bool
+    holds: bool = False
     """True if nothing in its scope may be served from the cache."""
     is_spoiled: bool = False
     """True if another call ended meanwhile, so that the response may be outdated."""
@@ -60,7 +60,7 @@ class PendingCalls:
 
     def begin(self, place: CallScope, basis: object) -> PendingCall:
         """Register a call."""
-        attempt = PendingCall(place, basis, holds=False)
+        attempt = PendingCall(place, basis)
         self._attempts.setdefault(place, []).append(attempt)
         return attempt
 

@@ -76,25 +76,15 @@ def test_a_read_object_is_found_once_the_watch_has_delivered_its_version(kept: K
     assert not kept.has("a")
 
 
-def test_each_version_of_the_api_has_its_own_content_and_all_end_together(kept: Kept) -> None:
+def test_a_read_in_another_version_of_the_api_replaces_the_content(kept: Kept) -> None:
     kept.seen("a", 5)
     kept.read(widget("a", 5), "v1")
     kept.read(widget("a", 5), "v2")
-    assert kept.has("a", "v1")
+    assert not kept.has("a", "v1")
     assert kept.has("a", "v2")
     kept.bodies.passed(kept.bodies.begin(place("a")))
-    assert not kept.has("a", "v1")
     assert not kept.has("a", "v2")
     assert kept.bodies.size == 0
-
-
-def test_content_under_another_path_is_confirmed_by_a_read_of_the_same_version(kept: Kept) -> None:
-    kept.seen("a", 5)
-    kept.read(widget("a", 5), "v1")
-    kept.bodies.passed(kept.bodies.begin(place("")))
-    assert not kept.has("a", "v1")
-    kept.read(widget("a", 5), "v2")
-    assert kept.has("a", "v1")
 
 
 @pytest.mark.parametrize(
