@@ -25,7 +25,7 @@ from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Finalizer
 from runner.engines.pod import jobs, setup
 from runner.features.hosts import record as hosts
-from runner.features.plan import drift_status, published
+from runner.features.plan import drift_fields, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.published import PlanBasis
@@ -129,7 +129,7 @@ def test_plan_in_the_status_whose_approval_stays_valid() -> None:
     basis = PlanBasis(PLAN, "uid-one", 3, "role-digest", {"/api/v1/namespaces/shop/configmaps/a": "1"})
     assert (plan["hash"], plan["approval"]) == (basis.hash(plan["nonce"]), {"hash": "old", "state": "executed"})
     assert published.differences(plan, replace(basis, generation=4)) == ("the object changed (generation 3 → 4)",)
-    assert drift_status.drift_of(OBJ) == published.drift(PLAN, drift_status.drift_of(OBJ)["time"])
+    assert drift_fields.drift_of(OBJ) == published.drift(PLAN, drift_fields.drift_of(OBJ)["time"])
 
 
 async def test_certificate_authority_of_runs_in_pods() -> None:

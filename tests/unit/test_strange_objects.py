@@ -20,7 +20,7 @@ from runner.core.status.conditions import ignored
 from runner.core.status.patch import patch, without_health
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
-from runner.features.plan import drift_status, plan_status, published
+from runner.features.plan import drift_fields, plan_status, published
 from runner.features.plan.changes import ResourcePlan
 from runner.features.plan.decision import decide
 from runner.features.plan.page import LatestPlans
@@ -125,7 +125,7 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
         report.unusable("why"),
         report.paused(),
         report.request_accepted(obj),
-        drift_status.drift_ended(obj),
+        drift_fields.drift_ended(obj),
         contention.contention_ended(obj),
         plan_status.ended(obj, removes=True),
         report.StatusReport(prune_status.prunable(obj, prune_status.PruneReport(counts=True))),

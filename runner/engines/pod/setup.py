@@ -30,8 +30,8 @@ from runner.engines.pod.fields import POD_POLICY, PodPolicy
 from runner.engines.pod.jobs import PODS, Address
 from runner.engines.pod.links import Links
 from runner.engines.pod.own_secrets import OwnSecrets
+from runner.engines.pod.plugin import authority_name
 from runner.engines.pod.records import Records
-from runner.engines.pod.rights import authority_name
 from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import PASSING, ApiError, ConfigError

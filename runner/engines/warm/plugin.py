@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.base.config.settings import ENGINES, EngineName
+from runner.core.watches import field
+from runner.core.watches.field import Entry, FeatureFields
 from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.warm import tested
-from runner.engines.warm.fields import ENGINE, FIELDS
+from runner.values.slots import Slot, Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +19,23 @@ if TYPE_CHECKING:
     from runner.core.engine.starter import ColdStarter
     from runner.core.watches.watch import Content, Watch
     from runner.engines.warm.server.pool import Pool
+
+
+ENGINE: Slot[EngineName | None] = Slot("engine", None)
+"""Slot of a watch; None: that of `--engine`."""
+_ENTRY = field.section(
+    "", "%s", field.text("engine", "`auto`, `warm` or `exec`; default: `--engine`", "exec", values=ENGINES)
+)
+
+
+def _read(entry: Entry, values: Slots) -> Slots:
+    text = entry.fields.text("engine")
+    if not text:
+        return values
+    name = next((name for name in ENGINES if name == text.lower()), None)
+    if name is None:
+        entry.fields.error("engine", f"invalid engine {text!r}: use {', '.join(ENGINES[:-1])} or {ENGINES[-1]}")
+    return values.having(ENGINE, name)
 
 
 def _claims(settings: Settings) -> Callable[[Watch], bool]:
@@ -76,4 +96,4 @@ def _problem() -> str:
     return f"{tested.SLOW}: {problem}" if problem else ""
 
 
-PLUGIN = EnginePlugin(fields=(FIELDS,), claims=_claims, open=_open, problem=_problem)
+PLUGIN = EnginePlugin(fields=(FeatureFields((_ENTRY,), _read),), claims=_claims, open=_open, problem=_problem)

@@ -7,14 +7,16 @@ introduced secrets. Must be imported only where Ansible is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import functools
 import importlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,6 @@ from ansible import constants, context
 from ansible.executor import module_common
 from ansible.plugins.loader import module_utils_loader
 from ansible.release import __version__
-
-from runner.engines.warm.session import Session
 
 CORE: tuple[int, int] = tuple(int(part) for part in __version__.split(".")[:2])  # type: ignore[assignment]
 TAGGED = CORE >= (2, 19)
@@ -33,6 +33,34 @@ SHELL_TAIL = "" if CORE >= (2, 21) else " && sleep 0"
 """Text that Ansible adds after each command for a shell."""
 _PROFILE = "legacy"
 _FALLBACK_PACKAGE = "ansible.legacy" if TAGGED else "ansible.modules"
+
+
+class Session(Enum):
+    """The isolation of a run's modules from its playbook.
+
+    Since ansible-core 2.19 a worker and its modules have their own session without a terminal. The process from which
+    modules are forked has one too. A worker's end also ends its modules, through their group.
+    """
+
+    SHARED = "shared"
+    OWN_GROUP = "own group"
+    OWN = "own"
+
+    def begin(self) -> None:
+        """Isolate this process; modules inherit the session or group."""
+        if self is Session.OWN:
+            os.setsid()
+        elif self is Session.OWN_GROUP:
+            os.setpgid(0, 0)
+
+    def end(self, leader: int, modules: Iterable[int], number: int) -> None:
+        """Send a signal to modules and the processes that they started. `leader` is the process that called `begin`."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self is not Session.SHARED:
+                os.killpg(leader, number)
+                return
+            for pid in modules:
+                os.kill(pid, number)
 
 
 def module_utils_folders() -> list[str]:

@@ -1,4 +1,8 @@
-"""Report of a plan run, with its changes: normalised, compared and masked. Pure."""
+"""Report of a plan run, with its changes: normalised, compared and masked. Pure.
+
+Values of Secrets, and other values that the run treats as secret, are masked. A change of a masked value stays visible:
+its new value is `<masked, changed>`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from runner.core.engine.run_secrets import RunSecrets
+from runner.core.masking.masker import MASK, Budget
 from runner.core.status.own import OwnStatus
-from runner.features.plan.fields import ABSENT, FieldChange, differences, normalised
-from runner.features.plan.masked import masked
+from runner.features.plan.fields import ABSENT, FieldChange, Value, differences, normalised
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import PlannedChange, Verb
 from runner.features.plan.trial.unknown import UnknownValues
@@ -110,6 +114,14 @@ _CHOSEN = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort", "nodePort
 """Fields of a Service that the API server sets if the client does not."""
 _TIMES = frozenset({"lastTransitionTime", "lastUpdateTime", "lastProbeTime", "lastHeartbeatTime"})
 """Fields of a status that are the time of the write."""
+MASKED = "<masked>"
+CHANGED = "<masked, changed>"
+_SECRET = GVK("", "v1", "Secret")
+_VALUES = ("data", "stringData")
+_ALL = "(fields)"
+"""Path of the only field of an object whose values are withheld."""
+_BUDGET = 5.0
+"""Seconds of CPU time to mask the changes of one object."""
 
 
 def reported(
@@ -128,7 +140,7 @@ def reported(
         RecursionError: an object is nested too deeply.
     """
     mark = UnknownValues().marked if unknown is None else unknown.marked
-    changes = (_reported(change, _marked(compared(change, owner), mark), secrets) for change in planned)
+    changes = (_reported(change, _with_marks(compared(change, owner), mark), secrets) for change in planned)
     return tuple(change for change in changes if change is not None)
 
 
@@ -163,7 +175,7 @@ def _reported(change: PlannedChange, fields: tuple[FieldChange, ...], secrets: R
     )
 
 
-def _marked(fields: tuple[FieldChange, ...], mark: Callable[[Any], Any]) -> tuple[FieldChange, ...]:
+def _with_marks(fields: tuple[FieldChange, ...], mark: Callable[[Any], Any]) -> tuple[FieldChange, ...]:
     return tuple(FieldChange(field.path, field.before, mark(field.after)) for field in fields)
 
 
@@ -216,3 +228,71 @@ def _kept(value: Any, names: Iterable[str]) -> Any:
     if isinstance(value, dict):
         return {name: _kept(item, names) for name, item in value.items() if name not in names}
     return [_kept(item, names) for item in value] if isinstance(value, list) else value
+
+
+def masked(gvk: GVK, changes: Iterable[FieldChange], secrets: RunSecrets) -> tuple[FieldChange, ...]:
+    """Return the changes of an object without secret values.
+
+    Raises:
+        SearchTimeoutError: the search for secret values took too long.
+    """
+    if secrets.is_exhausted:
+        return (FieldChange(_ALL, ABSENT, secrets.withheld),)
+    budget = Budget(_BUDGET)
+    return tuple(_masked(gvk, change, secrets, budget) for change in changes)
+
+
+def _masked(gvk: GVK, change: FieldChange, secrets: RunSecrets, budget: Budget) -> FieldChange:
+    if gvk == _SECRET:
+        change = _of_secret(change)
+    before, after = (_value(value, secrets, budget) for value in (change.before, change.after))
+    path = str(_value(change.path, secrets, budget)) if change.path else ""
+    if before == after and change.before != change.after:
+        after = _marked(after)
+    return FieldChange(path, before, after)
+
+
+def _of_secret(change: FieldChange) -> FieldChange:
+    """Mask all values of a Secret."""
+    if not change.path:
+        before, after = (_mask_values(value) for value in (change.before, change.after))
+        return FieldChange("", before, after)
+    if change.path.startswith(_VALUES):
+        before, after = (_all_masked(value) for value in (change.before, change.after))
+        return FieldChange(change.path, before, CHANGED if before == after == MASKED else after)
+    return change
+
+
+def _mask_values(secret: Value) -> Value:
+    if not isinstance(secret, dict):
+        return secret
+    return {name: _all_masked(value) if name in _VALUES else value for name, value in secret.items()}
+
+
+def _all_masked(value: Value) -> Value:
+    if isinstance(value, dict):
+        return {name: _all_masked(item) for name, item in value.items()}
+    return value if value is ABSENT else MASKED
+
+
+def _value(value: Value, secrets: RunSecrets, budget: Budget) -> Value:
+    return value if value is ABSENT else secrets.masker.value(value, budget)
+
+
+def _marked(value: Any) -> Any:
+    """Mark the masked parts of a changed value."""
+    if isinstance(value, str):
+        return value.replace(MASK, CHANGED) if MASK in value else CHANGED
+    if isinstance(value, dict):
+        return {name: _marked(item) if _has_mask(item) else item for name, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) if _has_mask(item) else item for item in value]
+    return value
+
+
+def _has_mask(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_has_mask, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_mask, value))
+    return isinstance(value, str) and MASK in value

@@ -11,7 +11,7 @@ from runner.core.queue.request import Cause
 from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
 from runner.core.reconcile.marks import Mark
 from runner.core.status.own import OwnStatus
-from runner.features.plan import drift_fields, drift_status, plan_status
+from runner.features.plan import drift_fields, plan_status
 from runner.features.plan.drift_fields import DRIFT_POLICY
 from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import MODE, ObjectRef
@@ -97,7 +97,7 @@ def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
 
 FEATURE = Feature(
     fields=(drift_fields.FIELDS,),
-    status=OwnStatus.joined(plan_status.OWN, drift_status.OWN),
+    status=OwnStatus.joined(plan_status.OWN, drift_fields.OWN),
     rights=RequiredRights(_rights),
     reasons=(DRIFT,),
     marks=MARKS,

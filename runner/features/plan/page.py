@@ -14,7 +14,7 @@ from runner.base.page import Node, PageSections, Section
 from runner.core.reconcile.feature import Part
 from runner.core.reconcile.kind import Operator
 from runner.core.watches.policy import RunMode, mode_of, strictest
-from runner.features.plan import drift_status, published
+from runner.features.plan import drift_fields, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.decision import is_used
 from runner.features.plan.fields import ABSENT, Value
@@ -75,7 +75,7 @@ class LatestPlans(Part):
 
         Values of the changes are known only if this operator made the plan.
         """
-        plan, drift = published.of_status(obj), drift_status.drift_of(obj)
+        plan, drift = published.of_status(obj), drift_fields.drift_of(obj)
         stored = plan or drift
         if not stored.get("hash"):
             return None

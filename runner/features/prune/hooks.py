@@ -36,8 +36,7 @@ from runner.features.prune.feature import PRUNE
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord
 from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState
-from runner.features.prune.requests import OBSERVER
-from runner.features.prune.run_objects import USES, RunObjects, RunUses
+from runner.features.prune.run_objects import OBSERVER, USES, RunObjects, RunUses
 from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.features.prune.sharing import OperatorUses
 from runner.features.prune.status import PruneReport, prunable

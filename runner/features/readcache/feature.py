@@ -6,7 +6,7 @@ from runner.core.reconcile.feature import Feature, Part, PartBase
 
 
 def _part(_base: PartBase) -> Part:
-    from runner.features.readcache.setup import CachedReads  # noqa: PLC0415 - see Feature
+    from runner.features.readcache.handler import CachedReads  # noqa: PLC0415 - see Feature
 
     return CachedReads()
 

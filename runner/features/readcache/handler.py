@@ -13,7 +13,7 @@ that sends requests for a run, and after those that observe all responses.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 
@@ -23,7 +23,9 @@ from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Proceed, Whole
 from runner.core.proxy.http import messages
 from runner.core.proxy.request import RequestInfo
-from runner.features.readcache.bodies import ObjectResponse, ReadCache
+from runner.core.reconcile.feature import Part, ProxyParts
+from runner.core.reconcile.kind import Operator
+from runner.features.readcache.bodies import MOST_BYTES, ObjectResponse, ReadCache
 from runner.features.readcache.entries import CacheEntries
 from runner.features.readcache.inflight import CallScope, PendingCall
 from runner.values.objects import ObjectKey, key_of
@@ -53,6 +55,20 @@ def counter(meters: Meters) -> Callable[[str], None]:
     )
     by_result = {result: reads.labels(result) for result in (HIT, MISS)}
     return lambda result: by_result[result].inc()
+
+
+class CachedReads(Part):
+    """Read cache, which listens to the watches of dependents."""
+
+    async def open(self, operator: Operator) -> Mapping[str, str]:
+        """Listen, and answer requests of runs."""
+        cache = ReadCache(MOST_BYTES)
+        operator.dependents.listen(cache)
+        size = operator.metrics.gauge("ansible_operator_dependents_kept_bytes", "Size of the cache of dependents")
+        size.set_function(lambda: cache.size)
+        handler = Reads(cache, operator.dependents.follows, counter(operator.metrics))
+        self.proxy = ProxyParts(reads=(handler,))
+        return {}
 
 
 class Reads:

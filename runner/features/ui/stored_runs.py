@@ -1,25 +1,77 @@
 """Finished runs in the run folders: those of earlier operators, and those that the journal has removed.
 
-Reads only finished runs, whose files are masked. Blocking I/O of bounded size: call it in a thread.
+Reads only finished runs, whose files are masked. An object of a run is the result of a task that creates, changes or
+deletes one, as `kubernetes.core.k8s` returns it. The values of Secrets are never returned. Blocking I/O of bounded
+size: call it in a thread.
 """
 
 from __future__ import annotations
 
+import codecs
+import difflib
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from runner.base.config import paths
+from runner.base.log import visible
 from runner.core.engine import run_dir
+from runner.core.engine.events import TASK_STARTS
+from runner.core.engine.output import ManagedFieldsFilter
 from runner.core.engine.run_folders import Kept
-from runner.features.ui import run_details
 from runner.features.ui.journal import JournalEntry
-from runner.features.ui.run_details import RunDetails
-from runner.features.ui.timeline import BAD, Timeline
-from runner.values.objects import GVK, ObjectKey
+from runner.features.ui.timeline import BAD, ENDS, ITEM_ENDS, Timeline
+from runner.values.objects import GVK, LAST_APPLIED, ObjectKey
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
 _OUTCOMES = {"successful": "succeeded", "timeout": "timed out"}
+MOST_OUTPUT = 256 * 1024
+"""Maximum size of the output in bytes; its end is shown."""
+_MOST_OBJECTS = 100
+_MOST_DIFFS = 100
+_LONGEST = 20_000
+"""Maximum length of an object's YAML and of a diff."""
+_HIDDEN = "(hidden)"
+_NOT_SHOWN = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"})
+_CHANGES = {"create": "created", "delete": "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """An object that a task of the run created, changed, deleted or left unchanged."""
+
+    task: int
+    """Number of the task in the run, counted from 1."""
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    change: str
+    yaml: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunDiff:
+    """Difference that a changed task reported."""
+
+    task: int
+    text: str
+
+
+@dataclass(slots=True)
+class RunDetails:
+    """Details of one run."""
+
+    output: str | None = None
+    """None: the run folder contains none."""
+    output_is_cut: bool = False
+    objects: list[RunObject] = field(default_factory=list)
+    diffs: list[RunDiff] = field(default_factory=list)
 
 
 def runs(root: Path, gvk: GVK, key: ObjectKey) -> list[JournalEntry]:
@@ -60,7 +112,19 @@ def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | No
     if all(finished.ident != ident for finished in runs(root, gvk, key)):
         return None
     run_folder = Kept(paths.run_dir(root, gvk, key), gvk, key)
-    return run_details.read(run_folder.output(ident), run_folder.events(ident), (gvk, key))
+    shown = RunDetails(*_read_output(run_folder.output(ident)))
+    of, task = (gvk.api_version, gvk.kind, *key), 0
+    for event in run_folder.events(ident):
+        kind, data = str(event.get("event", "")), event.get("event_data")
+        result = data.get("res") if isinstance(data, dict) else None
+        task += kind in TASK_STARTS
+        if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
+            shown.objects += [
+                one for one in _objects(task, result) if (one.api_version, one.kind, one.namespace, one.name) != of
+            ]
+            shown.diffs += _diffs(task, result)
+    del shown.objects[_MOST_OBJECTS:], shown.diffs[_MOST_DIFFS:]
+    return shown
 
 
 def _began(ident: str) -> float | None:
@@ -73,3 +137,86 @@ def _modified(file: Path) -> float | None:
         return file.stat().st_mtime
     except OSError:
         return None
+
+
+def _read_output(path: Path) -> tuple[str | None, bool]:
+    """Return the end of the output, and whether its beginning is missing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(size - MOST_OUTPUT, 0))
+            data = file.read(MOST_OUTPUT)
+    except OSError:
+        return None, False
+    text = codecs.decode(data, "utf-8", "backslashreplace")
+    if is_cut := size > MOST_OUTPUT:
+        text = text.partition("\n")[2]
+    lines = ManagedFieldsFilter()
+    return visible(lines.feed(text) + lines.end()), is_cut
+
+
+def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
+    obj = result.get("result")
+    if not isinstance(obj, dict):
+        return
+    several = obj.get("results")
+    if isinstance(several, list):  # a definition with several objects
+        for item in several:
+            if isinstance(item, dict):
+                yield from _objects(task, item)
+        return
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(obj.get("kind"), str) or "name" not in metadata:
+        return
+    change = _CHANGES.get(str(result.get("method")), "changed") if result.get("changed") is True else "unchanged"
+    names = str(obj.get("apiVersion", "")), obj["kind"], str(metadata.get("namespace") or ""), str(metadata["name"])
+    yield RunObject(task, *names, change, _cut(_dump(_shown(obj))))
+
+
+def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an object without the server's bookkeeping, and without the values of a Secret."""
+    shown = {**obj}
+    metadata = {name: value for name, value in obj.get("metadata", {}).items() if name not in _NOT_SHOWN}
+    if isinstance(annotations := metadata.get("annotations"), dict):
+        metadata["annotations"] = {name: value for name, value in annotations.items() if name != LAST_APPLIED}
+    shown["metadata"] = metadata
+    if obj.get("kind") == "Secret":
+        for name in ("data", "stringData"):
+            if isinstance(values := obj.get(name), dict):
+                shown[name] = dict.fromkeys(values, _HIDDEN)
+    return shown
+
+
+def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
+    reported = result.get("diff")
+    obj = result.get("result")
+    is_secret = isinstance(obj, dict) and obj.get("kind") == "Secret"
+    for diff in reported if isinstance(reported, list) else [reported]:
+        if not isinstance(diff, dict):
+            continue
+        if is_secret:
+            text = "The differences of a Secret are not shown."
+        elif isinstance(diff.get("prepared"), str):
+            text = diff["prepared"]
+        else:
+            before, after = _lines(diff.get("before")), _lines(diff.get("after"))
+            text = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+        if text.strip():
+            yield RunDiff(task, _cut(visible(text)))
+
+
+def _lines(side: object) -> list[str]:
+    if side is None or side == "":
+        return []
+    if isinstance(side, dict) and isinstance(side.get("metadata"), dict):
+        side = _shown(side)
+    text = side if isinstance(side, str) else _dump(side)
+    return text[:_LONGEST].splitlines()
+
+
+def _dump(value: object) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

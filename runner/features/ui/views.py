@@ -29,7 +29,7 @@ from runner.features.ui import stored_runs
 from runner.features.ui.journal import FailureGroup, Journal, JournalEntry
 from runner.features.ui.object_fields import fields_of
 from runner.features.ui.object_states import DisplayState, ObjectRow, ObjectStates, display_status
-from runner.features.ui.run_details import RunDetails
+from runner.features.ui.stored_runs import RunDetails
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, conditions_of, metadata
 
 JSON: TypeAlias = dict[str, Any]

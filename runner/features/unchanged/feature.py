@@ -21,8 +21,7 @@ def hooks(kind: Kind) -> Hooks | None:
         return None
     from runner.base.credentials import auth  # noqa: PLC0415 - see Feature
     from runner.core.dependents.store import storage  # noqa: PLC0415 - see Feature
-    from runner.features.unchanged.hooks import RunSkipper  # noqa: PLC0415 - see Feature
-    from runner.features.unchanged.seal import Seal  # noqa: PLC0415 - see Feature
+    from runner.features.unchanged.hooks import RunSkipper, Seal  # noqa: PLC0415 - see Feature
 
     operator, space = kind.operator, auth.pod_namespace(auth.HostEnvironment.of_process())
     seal = Seal(storage(operator.client, space, operator.settings.runner_dir))

@@ -2,12 +2,16 @@
 
 Owns the record of each object's last run, in an annotation. A run at the operator's start or for a period is skipped
 if the last run succeeded and its inputs did not change. Inputs are the object, the content, owned objects and other
-objects that the run read. In doubt the run takes place. A check costs one request
-per object or list that the object does not own.
+objects that the run read. In doubt the run takes place. A check costs one request per object or list that the object
+does not own. The operator reads the paths in a record with its own rights, so that no other client may name them: a
+record has a seal.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,16 +20,17 @@ import orjson
 
 from runner.base import log
 from runner.core.content.digest import ContentDigest
+from runner.core.dependents.store import ENTRY
 from runner.core.dependents.watching import Dependents
 from runner.core.engine.job import Outcome
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
+from runner.core.kube.state import StateError, StateStore
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
 from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
-from runner.features.unchanged.seal import Seal
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
@@ -34,6 +39,38 @@ from runner.values.slots import Slot
 _INPUTS: Slot[RunInputs | None] = Slot("inputs of a run", None)
 """Slot of an attempt: digests of the run's inputs; None if the run is not recorded."""
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
+_KEY = "last-run-key"
+"""Entry of the key of seals, beside the kinds of dependents: each replica and the next process have it, without another
+right.
+"""
+_log = log.get(__name__)
+
+
+class Seal:
+    """Makes seals. Without a stored key, they are valid in this process only."""
+
+    def __init__(self, state: StateStore) -> None:
+        """`state` is `store.storage` of the operator."""
+        self._state = state
+        self._key = ""
+
+    async def of(self, uid: str, text: str) -> str:
+        """Return the seal of a record of an object. Raises ApiError and ApiUnavailableError for the moment."""
+        if not self._key:
+            fresh = secrets.token_hex(32)
+            try:
+                if not (stored := await self._stored()):
+                    await self._state.put(ENTRY, _KEY, fresh)
+                    stored = await self._stored()  # another replica can have been faster
+            except StateError as error:
+                stored = ""
+                _log.warning("After a restart, each object whose role reads unowned objects runs", error=str(error))
+            self._key = stored or fresh
+        return hmac.new(self._key.encode(), f"{uid} {text}".encode(), hashlib.sha256).hexdigest()
+
+    async def _stored(self) -> str:
+        entry = await self._state.read(ENTRY)
+        return entry.data.get(_KEY, "") if entry is not None else ""
 
 
 @dataclass(frozen=True, slots=True)

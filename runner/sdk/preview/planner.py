@@ -40,7 +40,7 @@ from runner.core.reconcile.run_access import RunAccess
 from runner.core.reconcile.runs import JobFactory, Runs, bounds_of
 from runner.core.watches.watch import Watch
 from runner.engines.warm.engine import WarmChoice, WarmEngine
-from runner.engines.warm.fields import ENGINE
+from runner.engines.warm.plugin import ENGINE
 from runner.features.hosts.run_hosts import RunHosts
 from runner.features.plan.changes import Plan, ResourcePlan, State
 from runner.features.plan.runs import PlanRuns, plan_environment

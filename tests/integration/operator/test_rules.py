@@ -24,7 +24,7 @@ from runner.core.watches.watch import Finalizer, Role
 from runner.features.replicas import feature as replicas
 from runner.features.replicas.election import LeaseRecord
 from runner.features.replicas.leases import LeaseClient
-from runner.features.rights.check import RightsCheck
+from runner.features.rights.privileges import RightsCheck
 from runner.values.errors import ForbiddenError
 from runner.values.objects import GVK
 from tests.kit.places import ROOT

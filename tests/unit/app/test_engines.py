@@ -17,7 +17,7 @@ from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.warm import plugin as warm
 from runner.engines.warm import tested
-from runner.engines.warm.fields import ENGINE
+from runner.engines.warm.plugin import ENGINE
 from runner.values.errors import ConfigError
 from runner.values.objects import GVK
 from runner.values.slots import EMPTY

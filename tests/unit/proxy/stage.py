@@ -17,7 +17,7 @@ from runner.core.proxy.calls import Handler, Observer
 from runner.core.proxy.identity import Identities, RunIdentity
 from runner.core.proxy.server import Proxy
 from runner.features.masking import requests as masked
-from runner.features.prune import requests as pruned
+from runner.features.prune import run_objects as pruned
 from runner.features.unchanged import requests as unchanged
 from runner.values.errors import NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of

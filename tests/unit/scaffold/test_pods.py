@@ -19,7 +19,7 @@ from runner.core.kube.rights import Places, Right
 from runner.core.watches.watch import Finalizer, Role
 from runner.engines.pod import jobs
 from runner.engines.pod.fields import PodPolicy, isolated
-from runner.engines.pod.rights import RIGHTS
+from runner.engines.pod.plugin import PLUGIN
 from runner.features.rights import cli as rbac_cli
 from runner.sdk.packaging import deployments
 from runner.values.objects import GVK, ObjectKey, ObjectRef
@@ -50,7 +50,7 @@ def typed(typed: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Type:
 def of_operator(policy: PodPolicy) -> set[Right]:
     """Return the rights for pods in the operator's own namespace."""
     settings = sources.load(Namespace(), {"ANSIBLE_OPERATOR_LEADER_ELECTION_ID": "shop"}).settings
-    return RIGHTS.of_operator(settings, [watch_value(more=isolated(policy))], OWN_NAMESPACES)
+    return PLUGIN.rights.of_operator(settings, [watch_value(more=isolated(policy))], OWN_NAMESPACES)
 
 
 def in_pods() -> None:
@@ -126,7 +126,7 @@ def test_the_roles_grant_what_the_check_at_start_requires(
     typed("generate pods")
     finalizer = Finalizer("f", Role("r", Path("/roles/r")), {}, None) if finalizes else None
     watch = watch_value(more=isolated(POLICY), finalizer=finalizer)
-    needed = RIGHTS.of_watch(watch, of_kind(namespaced=namespaced), Places(namespaces, OWN_NAMESPACES))
+    needed = PLUGIN.rights.of_watch(watch, of_kind(namespaced=namespaced), Places(namespaces, OWN_NAMESPACES))
     assert lacking(needed | of_operator(POLICY)) == set()
     reads_all = Right("", OWN, "", "secrets", "list")
     assert (lacking({reads_all}) == set()) is (finalizes or not namespaced)

@@ -11,7 +11,7 @@ from runner.core.watches import watch as watches
 from runner.core.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
 from runner.core.watches.spec_paths import SpecPath, Wildcard
 from runner.core.watches.watch import INPUTS, Playbook, Role, Watch
-from runner.engines.warm.fields import ENGINE
+from runner.engines.warm.plugin import ENGINE
 from runner.features.prune.fields import PRUNE_POLICY, PrunePolicy
 from runner.features.references.fields import WatchReference, referring
 from runner.features.unchanged.fields import SKIPS

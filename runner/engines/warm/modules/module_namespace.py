@@ -23,7 +23,7 @@ import sys
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
@@ -40,6 +40,18 @@ Codes: TypeAlias = Mapping[tuple[str, bytes], CodeType]
 def is_ours(name: str) -> bool:
     """Return True if a Python module exists in both sets."""
     return name.partition(".")[0] in _OURS
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter that starts to run a module in the environment of runs. A fork copies its properties."""
+
+    path: tuple[str, ...]
+    """`sys.path` of the interpreter."""
+    encodings: tuple[tuple[str, str], ...]
+    """Encoding and error handler of each standard stream."""
+    show: Callable[[Sequence[str], Mapping[str, str]], None]
+    """Sets the command line and the environment that other processes read from `/proc`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from runner.agent import interpreter
 from runner.agent.interpreter import Stream
 from runner.engines.warm import procfs
 from runner.engines.warm.modules import module_namespace, tracebacks
-from runner.engines.warm.modules.interpreter import Interpreter
-from runner.engines.warm.modules.module_namespace import ModuleNamespace
+from runner.engines.warm.modules.module_namespace import Interpreter, ModuleNamespace
 from runner.engines.warm.modules.payload import Payload
 from runner.engines.warm.modules.tame import Between
 

@@ -23,8 +23,7 @@ from ansible.plugins.loader import module_loader
 from runner.core.engine import processes
 from runner.engines.warm.modules import certificates, kubernetes_client, module_namespace
 from runner.engines.warm.modules import payload as payloads
-from runner.engines.warm.modules.interpreter import Interpreter
-from runner.engines.warm.modules.module_namespace import ModuleNamespace
+from runner.engines.warm.modules.module_namespace import Interpreter, ModuleNamespace
 from runner.engines.warm.modules.payload import Payload
 
 ALWAYS = tuple(f"ansible.legacy.{name}" for name in ("command", "copy", "file", "stat"))

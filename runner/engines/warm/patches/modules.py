@@ -39,7 +39,7 @@ from runner.engines.warm.modules.module_process import ModuleRequest
 from runner.engines.warm.modules.payload import UNRESOLVABLE, Payload, Payloads, encoded, plain
 from runner.engines.warm.modules.zygote import Unavailable, Zygote
 from runner.engines.warm.patches import commands, guard
-from runner.engines.warm.session import Session
+from runner.engines.warm.versions import Session
 
 _INTERPRETERS = ("PYTHON", "LD_", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_")
 _INTERPRETERS_OWN = frozenset({"LANG", "LANGUAGE", "HOME", "PATH"})

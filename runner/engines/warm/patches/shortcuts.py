@@ -19,7 +19,7 @@ from runner.engines.warm import versions
 from runner.engines.warm.messages import Load
 
 if TYPE_CHECKING:
-    from runner.engines.warm.modules.interpreter import Interpreter
+    from runner.engines.warm.modules.module_namespace import Interpreter
     from runner.engines.warm.modules.preimport import Preimported
     from runner.engines.warm.patches import templates
 

@@ -17,7 +17,7 @@ from ansible.cli.playbook import main
 from runner.agent import interpreter
 from runner.engines.warm import messages, procfs
 from runner.engines.warm.messages import Load
-from runner.engines.warm.modules.interpreter import Interpreter
+from runner.engines.warm.modules.module_namespace import Interpreter
 from runner.engines.warm.patches import shortcuts
 from runner.engines.warm.patches.shortcuts import PreparedShortcuts
 from runner.engines.warm.server import preload

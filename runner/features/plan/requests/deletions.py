@@ -12,7 +12,7 @@ from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import merged_list
 from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
-from runner.features.plan.trial.steps import Action, Step
+from runner.features.plan.trial.overlay import Action, Step
 from runner.values.objects import Object, ObjectKey, metadata, uid_of
 
 

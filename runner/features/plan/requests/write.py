@@ -9,9 +9,8 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Answer
 from runner.features.plan.requests.calls import PlanCall, StatusError
 from runner.features.plan.trial import stored
-from runner.features.plan.trial.overlay import PlannedObject
+from runner.features.plan.trial.overlay import Action, PlannedObject, Step, step
 from runner.features.plan.trial.schemas import ApiDocument
-from runner.features.plan.trial.steps import Action, Step, step
 from runner.features.plan.trial.unknown import scalars
 from runner.values.objects import Object, ObjectKey
 

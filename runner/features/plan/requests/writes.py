@@ -24,9 +24,8 @@ from runner.features.plan.requests.reads import current, scale_of
 from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
 from runner.features.plan.trial import apply, patches, stored
-from runner.features.plan.trial.overlay import NAMESPACES, ONLY_PLANNED, PlannedObject, comparable
+from runner.features.plan.trial.overlay import NAMESPACES, ONLY_PLANNED, Action, PlannedObject, Step, comparable
 from runner.features.plan.trial.patches import PatchError
-from runner.features.plan.trial.steps import Action, Step
 from runner.features.plan.trial.unknown import has_choices
 from runner.values.errors import ApiError
 from runner.values.objects import Object, ObjectKey, metadata

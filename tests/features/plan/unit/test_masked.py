@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from runner.core.engine.run_secrets import RunSecrets
+from runner.features.plan.changes import CHANGED, MASKED, masked
 from runner.features.plan.fields import ABSENT, FieldChange, differences
-from runner.features.plan.masked import CHANGED, MASKED, masked
 from runner.values.objects import GVK
 
 SECRET, CONFIG = GVK("", "v1", "Secret"), GVK("", "v1", "ConfigMap")

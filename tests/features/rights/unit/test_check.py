@@ -22,8 +22,7 @@ from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import Watch
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.features.hosts.fields import AllowedHosts, InventoryPolicy, with_hosts
-from runner.features.rights.check import RightsCheck
-from runner.features.rights.privileges import OperatorRights
+from runner.features.rights.privileges import OperatorRights, RightsCheck
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.values.objects import GVK
 from tests.kit.virtual_time import virtually

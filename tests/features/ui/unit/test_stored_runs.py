@@ -10,8 +10,8 @@ import pytest
 
 from runner.core.engine import run_dir
 from runner.core.engine.artifacts import point_latest
-from runner.features.ui import run_details, stored_runs
-from runner.features.ui.run_details import RunDetails
+from runner.features.ui import stored_runs
+from runner.features.ui.stored_runs import RunDetails
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.page_values import ended, start
 
@@ -145,6 +145,6 @@ def test_the_end_of_the_output_is_shown_without_managed_fields(
     (artifacts / SECOND / "stdout").write_text('first\nok => {"managedFields": [{"a": "]"}], "b": "\x1b[2J"}\n')
     found = details(tmp_path)
     assert (found.output, found.output_is_cut) == ('first\nok => {"b": "\\x1b[2J"}\n', False)
-    monkeypatch.setattr(run_details, "MOST_OUTPUT", 40)
+    monkeypatch.setattr(stored_runs, "MOST_OUTPUT", 40)
     found = details(tmp_path)
     assert (found.output, found.output_is_cut) == ("", True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.engines.warm.modules import preimport
-from runner.engines.warm.modules.interpreter import Interpreter
+from runner.engines.warm.modules.module_namespace import Interpreter
 
 Imported = Callable[[str], preimport.Preimported]
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedState, Refusal
+from runner.features.plan.trial.overlay import NAMESPACES, Action, KindId, Overlay, PlannedState, Refusal, Step, step
 from runner.features.plan.trial.selection import Selector, SelectorError
-from runner.features.plan.trial.steps import Action, Step, step
 from runner.values.objects import GVK, Object, ObjectKey
 
 MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
