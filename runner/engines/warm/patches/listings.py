@@ -1,4 +1,4 @@
-"""Cache of the listings of collections' folders, and of found plugins, valid until a folder changes.
+"""Cache of found plugins, valid until a folder changes.
 
 Ansible searches the folder of a collection's plugins several times for each task: for the file of an action, a module
 and each other plugin. A task file needs two searches for each of its tasks. A search that prints a message, or that
@@ -8,15 +8,13 @@ follows a redirection, is repeated. Must be imported only where Ansible is loade
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ansible import constants
-from ansible.plugins import loader
 from ansible.plugins.loader import PluginLoader
 from ansible.utils.collection_loader import AnsibleCollectionRef
 
@@ -29,13 +27,9 @@ _LEGACY = ("ansible.legacy.", "ansible.builtin.")
 
 
 def install() -> None:
-    """Replace `glob` in the loader of plugins with this cache, and cache the found plugins."""
-    loader.glob = _Glob()
-    if not constants.DEFAULT_DEBUG:  # then Ansible logs each search
-        _hook_searches()
-
-
-def _hook_searches() -> None:
+    """Cache the found plugins."""
+    if constants.DEFAULT_DEBUG:  # then Ansible logs each search
+        return
     find: Callable[..., Any] = PluginLoader.find_plugin_with_context
     known: dict[tuple[Any, ...], _Found] = {}
 
@@ -122,37 +116,3 @@ def _stamps(by: Any, names: list[str], resolved: str) -> tuple[tuple[str, Stamp 
         if name == resolved:
             break
     return tuple(stamps) if all(now is None or is_settled(now) for _, now in stamps) else None
-
-
-class _Glob:
-    """The functions of `glob` that the loader uses."""
-
-    def __init__(self) -> None:
-        self._listed: dict[str, tuple[Stamp, list[str]]] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(glob, name)
-
-    def iglob(self, pattern: str) -> Iterator[str]:
-        """Yield files with any extension and the given name, in any order. Pass other patterns to `glob`."""
-        folder, name = os.path.split(pattern)
-        begin = name.removesuffix("*")
-        plain = begin != name and begin.endswith(".") and not begin.startswith(".") and folder
-        if not plain or glob.has_magic(folder + begin):
-            return glob.iglob(pattern)  # noqa: PTH207 - what Ansible calls
-        return (os.path.join(folder, file) for file in self._names(folder) if file.startswith(begin))  # noqa: PTH118 - as above
-
-    def _names(self, folder: str) -> list[str]:
-        now = stamp(folder)
-        if now is None:
-            return []
-        known = self._listed.get(folder)
-        if known is not None and known[0] == now:
-            return known[1]
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - only names are required
-        except OSError:
-            return []
-        if is_settled(now):
-            self._listed[folder] = now, names
-        return names

@@ -33,7 +33,7 @@ NAMES = {
     "copies": "Deep copies of variables share strings and numbers, which never change.",
     "facts": "Facts are processed after a change only, and an unchanged file of them gets a new time only.",
     "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
-    "listings": "Folders of collections are listed, and plugins searched, again only when something was added to them.",
+    "listings": "Plugins of collections are searched again only when something was added to their folders.",
     "templates": "Templates that runs have compiled are compiled in the server, once.",
     "values": "Values that need no template, wrapper or observer are read without the checks for them.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
