@@ -1,4 +1,4 @@
-"""Modules in the tasks of a role or playbook, to preload them before the first run.
+"""Modules and files with templates that a fork server prepares before the first run of a role or playbook.
 
 This is a cheap guess: it searches for full names of modules in collections, and for plays that gather facts. The engine
 adds the modules that it misses after a run has used them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from runner.core.watches.watch import Content, Role
@@ -22,7 +22,8 @@ _GATHERS = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _DEPENDENCY = re.compile(r"^\s*-\s+(?:role:\s*|name:\s*)?[\"']?([\w.-]+)", re.MULTILINE)
-_FOLDERS = ("tasks", "handlers")
+_TASKS = ("tasks", "handlers")
+_TEMPLATES = (*_TASKS, "defaults", "vars", "templates")
 _MOST_FILES = 500
 _FACTS = "ansible.legacy.setup"
 """The module that gathers facts. Its `module_utils` are as many as those of all other common modules together."""
@@ -35,11 +36,16 @@ def modules(content: Content, *, explicit: bool) -> frozenset[str]:
     """
     names: set[str] = set()
     gathers = not explicit and _gathers_by_default(content)
-    for path in itertools.islice(_files(content), _MOST_FILES):
+    for path in itertools.islice(_files(content, _TASKS), _MOST_FILES):
         text = _read(path)
         names.update(_TASK.findall(text))
         gathers = gathers or bool(_GATHERS.search(text))
     return frozenset(names | {_FACTS} if gathers else names)
+
+
+def files(content: Content) -> frozenset[str]:
+    """Return the paths of files that can contain templates. Blocking I/O: call it in a thread."""
+    return frozenset(map(str, itertools.islice(_files(content, _TEMPLATES), _MOST_FILES)))
 
 
 def _gathers_by_default(content: Content) -> bool:
@@ -50,32 +56,32 @@ def _gathers_by_default(content: Content) -> bool:
     return len(_PLAY.findall(text)) > len(_GATHERS_NOT.findall(text))
 
 
-def _files(content: Content) -> Iterator[Path]:
+def _files(content: Content, folders: Iterable[str]) -> Iterator[Path]:
     if isinstance(content, Role):
-        yield from _role(content.path, set())
+        yield from _role(content.path, folders, set())
         return
-    folder = content.path.parent
+    parent = content.path.parent
     yield content.path
-    for name in _FOLDERS:
-        yield from _yaml(folder / name)
-    for role in sorted((folder / "roles").glob("*")):
-        yield from _role(role, set())
+    yield from _in_folders(parent, folders)
+    for role in sorted((parent / "roles").glob("*")):
+        yield from _role(role, folders, set())
 
 
-def _role(role: Path, seen: set[Path]) -> Iterator[Path]:
+def _role(role: Path, folders: Iterable[str], seen: set[Path]) -> Iterator[Path]:
     if role in seen:
         return
     seen.add(role)
-    for name in _FOLDERS:
-        yield from _yaml(role / name)
-    for meta in _yaml(role / "meta"):
+    yield from _in_folders(role, folders)
+    for meta in _in_folders(role, ["meta"]):
         for name in _DEPENDENCY.findall(_read(meta)):
             if (role.parent / name).is_dir():
-                yield from _role(role.parent / name, seen)
+                yield from _role(role.parent / name, folders, seen)
 
 
-def _yaml(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*.y*ml")) if path.suffix in {".yml", ".yaml"})
+def _in_folders(parent: Path, names: Iterable[str]) -> Iterator[Path]:
+    for name in names:
+        paths = (path for path in sorted((parent / name).rglob("*")) if path.is_file())
+        yield from (path for path in paths if name == "templates" or path.suffix in {".yml", ".yaml"})
 
 
 def _read(path: Path) -> str:

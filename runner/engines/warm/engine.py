@@ -83,10 +83,13 @@ class WarmEngine(RunEngine):
 
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
         explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
-        names = await asyncio.to_thread(
-            lambda: frozenset().union(*(content.modules(item, explicit=explicit) for item in contents))
+        names, files = await asyncio.to_thread(
+            lambda: (
+                frozenset().union(*(content.modules(item, explicit=explicit) for item in contents)),
+                frozenset().union(*map(content.files, contents)),
+            )
         )
-        self.pool.preload(environment, Load(modules=names))
+        self.pool.preload(environment, Load(modules=names, files=files))
         await self.pool.warm_up(environment)
 
     async def settle(self) -> None:

@@ -39,6 +39,8 @@ class Load:
     """Python modules that these imported."""
     templates: frozenset[str] = frozenset()
     """Compiled templates in the format of `templates`, up to a maximum size."""
+    files: frozenset[str] = frozenset()
+    """Paths of files of roles and playbooks, whose templates the server compiles while no run waits."""
     off: frozenset[str] = frozenset()
     """Shortcuts that are switched off."""
 
@@ -48,6 +50,7 @@ class Load:
             self.modules | other.modules,
             self.imports | other.imports,
             _as_many_as_fit(self.templates, other.templates),
+            files=self.files | other.files,
             off=self.off | other.off,
         )
 

@@ -34,7 +34,7 @@ NAMES = {
     "facts": "Facts are processed after a change only, and an unchanged file of them gets a new time only.",
     "fields": "Attributes of tasks are copied and validated without asking each time what holds for all of a class.",
     "listings": "Plugins of collections are searched again only when something was added to their folders.",
-    "templates": "Templates that runs have compiled are compiled in the server, once.",
+    "templates": "Templates of the watched roles, and those of earlier runs, are compiled in the server, once.",
     "values": "Values that need no template, wrapper or observer are read without the checks for them.",
     "sharing": "Memory of the fork server is laid out so that runs share it, and copy less of it.",
 }

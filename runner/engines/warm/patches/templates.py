@@ -1,6 +1,7 @@
 """Cache of compiled Jinja templates in the server, so that runs do not parse and compile the same templates.
 
 A run notes the templates that it compiled, with everything that determines the code; the next server precompiles them.
+Before, while no run waits, a server compiles those that the files of the watched roles contain; see `server.ahead`.
 The code depends on three things: the text, the settings of the environment, and the arguments that filters and tests
 require. The run compares these before it uses code, and looks up filters and tests at the same moment as a compilation.
 Since ansible-core 2.19 nothing is computed during compilation. Before, Jinja computes filters and tests of constants;
@@ -12,8 +13,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -26,8 +27,8 @@ from runner.engines.warm import versions
 
 _LONGEST = 4096
 """Maximum characters of a template in the cache."""
-_MOST = 1000
-"""Maximum number of templates that a run notes."""
+MOST = 1000
+"""Maximum number of templates that a run notes, and that a server compiles from files."""
 
 _SETTINGS = (
     "block_start_string",
@@ -46,7 +47,7 @@ _SETTINGS = (
 _DEEP = 600
 """Depth of nested calls; Python's limit is 1000."""
 
-_Key: TypeAlias = tuple[str, bool, bool | None]
+Key: TypeAlias = tuple[str, bool, bool | None]
 """The text; True for an expression; whether backslashes in it are escaped, None if unset."""
 _Uses: TypeAlias = tuple[tuple[str, str, str], ...]
 """Filters and tests of a template: the kind, the name, and the argument that it requires first."""
@@ -64,41 +65,59 @@ class CompiledTemplates:
 
     state: tuple[object, ...] = ()
     """Settings of the environment in which they were compiled."""
-    known: Mapping[_Key, _Compiled] = field(default_factory=dict)
+    known: dict[Key, _Compiled] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     """Why templates could not be precompiled, except invalid ones; each run compiles them itself."""
 
 
 def precompile(noted: Iterable[str]) -> CompiledTemplates:
     """Compile the templates of runs' notes. Skip invalid notes and templates, which the runs report."""
-    noted = sorted(noted)
-    if not noted:
-        return CompiledTemplates()
     environment: Any = versions.template_environments()[0]()
-    state = _state(environment)
-    known: dict[_Key, _Compiled] = {}
-    failures: list[str] = []
-    for note in noted:
+    compiled, failures = CompiledTemplates(_state(environment)), list[str]()
+    for note in sorted(noted):
         try:
             key, uses = _parse(note)
         except (KeyError, TypeError, ValueError):
             continue  # not written by a run of this version
-        called: list[str] = []
-        environment.filters, environment.tests = (_placeholders(uses, kind, called) for kind in ("filter", "test"))
         try:
-            code = _compile(environment, *key)
+            _add(compiled, environment, key, uses)
         except TemplateSyntaxError:
             continue
         except Exception as error:  # noqa: BLE001 - a defect, which the server reports
             failures.append(f"{type(error).__name__}: {error}")
-            continue
-        if versions.TAGGED or not called:
-            known[key] = _Compiled(code, uses)
     problems = (f"{len(failures)} templates cannot be precompiled: {failures[0]}",) if failures else ()
-    return CompiledTemplates(state, known, problems)
+    return replace(compiled, problems=problems)
 
 
-def _parse(note: str) -> tuple[_Key, _Uses]:
+def _add(compiled: CompiledTemplates, environment: Any, key: Key, uses: _Uses) -> None:
+    """Compile a template, and add it unless Jinja would compute a part of it."""
+    called: list[str] = []
+    environment.filters, environment.tests = (_placeholders(uses, kind, called) for kind in ("filter", "test"))
+    code = _compile(environment, *key)
+    if versions.TAGGED or not called:
+        compiled.known[key] = _Compiled(code, uses)
+
+
+def key_of_text(text: str, *, is_condition: bool = False, is_file: bool = False) -> Key | None:
+    """Return the key that a run uses for a value, a condition or a template's file; None if it is not cached."""
+    if len(text) > _LONGEST:
+        return None
+    if not versions.TAGGED:
+        return (f"{{% if {text} %}} True {{% else %}} False {{% endif %}}" if is_condition else text), False, None
+    return text, is_condition, not (is_condition or is_file)
+
+
+def compile_text(compiled: CompiledTemplates, environment: Any, key: Key) -> None:
+    """Compile a template that no run has noted, and add it. `environment` is one as in a run, with all plugins.
+
+    Raises any exception that plugins or templates can raise.
+    """
+    uses = _uses(environment, "{{" + key[0] + "}}" if key[1] else key[0])
+    if uses is not None:
+        _add(compiled, versions.template_environments()[0](), key, uses)
+
+
+def _parse(note: str) -> tuple[Key, _Uses]:
     """Read the note of a run. Raises KeyError, TypeError or ValueError."""
     text, is_expression, escapes, uses = json.loads(note)
     if not isinstance(text, str) or not isinstance(is_expression, bool) or not isinstance(escapes, bool | None):
@@ -166,7 +185,7 @@ class Templates:
     """Templates of one run, in the playbook's process and its workers."""
 
     precompiled: CompiledTemplates
-    noted: dict[_Key, str] = field(default_factory=dict)
+    noted: dict[Key, str] = field(default_factory=dict)
     """Templates that this process has compiled."""
 
     def install(self) -> None:
@@ -201,7 +220,7 @@ class Templates:
         if versions.TAGGED:  # expressions are templates before
             environment_class.compile_expression = expression
 
-    def _known(self, environment: Any, key: _Key, state: tuple[object, ...]) -> CodeType | None:
+    def _known(self, environment: Any, key: Key, state: tuple[object, ...]) -> CodeType | None:
         compiled = self.precompiled.known.get(key)
         if compiled is None or state != self.precompiled.state:
             return None
@@ -214,8 +233,8 @@ class Templates:
                 return None
         return compiled.code
 
-    def _note(self, environment: Any, key: _Key, template: str) -> None:
-        if len(self.noted) >= _MOST or not _may_be_stored(key[0]):
+    def _note(self, environment: Any, key: Key, template: str) -> None:
+        if len(self.noted) >= MOST or not _may_be_stored(key[0]):
             return
         with contextlib.suppress(TemplateSyntaxError):  # an expression can be invalid between braces
             uses = _uses(environment, template)
@@ -223,7 +242,7 @@ class Templates:
                 self.noted[key] = json.dumps([*key, uses])
 
 
-def _key_of(environment: Any, source: Any, plain: tuple[object, ...], *, is_expression: bool = False) -> _Key | None:
+def _key_of(environment: Any, source: Any, plain: tuple[object, ...], *, is_expression: bool = False) -> Key | None:
     """Return the key of a template; None for unusual settings, which are not cached."""
     if not isinstance(source, str) or len(source) > _LONGEST or _state(environment) != plain or _is_deep():
         return None

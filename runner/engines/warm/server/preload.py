@@ -56,7 +56,7 @@ def load_modules(names: Iterable[str]) -> None:
             continue
         kind, plugin = _plugin_of(name)
         _try(kind, plugin)
-        with contextlib.suppress(Exception), _undo_if_reported():
+        with contextlib.suppress(Exception), undo_if_reported():
             importlib.import_module(name)
 
 
@@ -95,7 +95,7 @@ def _plugin_of(name: str) -> tuple[str, str]:
 
 
 def _try(kind: str, name: str) -> None:
-    with contextlib.suppress(Exception), _undo_if_reported():
+    with contextlib.suppress(Exception), undo_if_reported():
         _plugin(kind, name)
 
 
@@ -123,7 +123,7 @@ def _loader(kind: str) -> Any:
 
 
 @contextlib.contextmanager
-def _undo_if_reported() -> Iterator[None]:
+def undo_if_reported() -> Iterator[None]:
     """Unload modules loaded in this context if Ansible reports anything: each run must report it itself."""
     before = set(sys.modules)
     reports: list[object] = []

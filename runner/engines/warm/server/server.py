@@ -22,6 +22,8 @@ from runner.engines.warm import messages, procfs
 from runner.engines.warm.messages import Answer, Load
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from runner.engines.warm.server.run import Base
     from runner.engines.warm.server.self_test import SelfTestResult
 
@@ -55,7 +57,7 @@ def main() -> None:
         _answer(server, Answer(problem=f"Ansible cannot start: {end}"))
     else:
         with contextlib.suppress(ConnectionResetError):
-            _serve(server, base, shares="sharing" not in request.off)
+            _serve(server, base, _compile_ahead(base, request), shares="sharing" not in request.off)
 
 
 def _initial_variables() -> set[str]:
@@ -91,9 +93,13 @@ def _report_ready(server: socket.socket, result: SelfTestResult) -> None:
     _answer(server, Answer(watched=watched, disabled=result.disabled, problems=result.problems))
 
 
-def _serve(server: socket.socket, base: Base, *, shares: bool) -> None:
+def _serve(server: socket.socket, base: Base, preparation: Iterator[None], *, shares: bool) -> None:
+    """Fork runs. `preparation` continues while no run waits."""
     runs = 0
     while True:
+        for _ in preparation:
+            if _has_request(server):
+                break
         if shares and runs >= _RUNS_BEFORE_SHARING and not _has_request(server):
             _share_memory()
             shares = False
@@ -108,6 +114,14 @@ def _serve(server: socket.socket, base: Base, *, shares: bool) -> None:
         for descriptor in descriptors:
             os.close(descriptor)
         _answer(server, answer)
+
+
+def _compile_ahead(base: Base, load: Load) -> Iterator[None]:
+    from runner.engines.warm.server import ahead  # noqa: PLC0415 - it imports Ansible
+
+    if base.made.templates is None or "templates" in load.off:
+        return iter(())
+    return ahead.compile_files(load.files, base.made.templates)
 
 
 def _has_request(server: socket.socket) -> bool:

@@ -52,7 +52,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         if at_once:
             acting.join()
         base: Any = None
-        server._serve(theirs, base, shares=True)
+        server._serve(theirs, base, iter(()), shares=True)
         acting.join()
         assert len(runs) == RUNS
         return prepared
@@ -84,3 +84,32 @@ def test_no_request_waits_for_the_preparation_of_memory(serve: Serve) -> None:
 
     # The end of the requests waits as well: a server that ends prepares nothing.
     assert serve(together, at_once=True) == []
+
+
+def test_a_run_waits_for_at_most_one_step_of_the_preparation_which_goes_on_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    base: Any = None
+    steps: list[str] = []
+
+    def fork(*_: object) -> int:
+        steps.append("run")
+        return os.getpid()
+
+    def preparation() -> Iterator[None]:
+        steps.append("first")
+        ours.sendall(messages.RUN)
+        yield
+        steps.append("second")
+        yield
+        steps.append("third")
+        ours.shutdown(socket.SHUT_WR)
+        yield
+        steps.append("after the end of the operator")
+
+    monkeypatch.setattr(server, "_fork", fork)
+    with ours, theirs:
+        server._serve(theirs, base, preparation(), shares=False)
+
+    assert steps == ["first", "run", "second", "third"]
