@@ -5,9 +5,9 @@ the same object. Memory is bounded: if there are too many values, `is_exhausted`
 the text. Time is bounded by a `Budget`: a text that is not searched in time is never returned. `repr` shows no value.
 Threads can mask while another thread adds values.
 
-Algorithm: the text is squeezed and searched for the first bytes of every form. With many forms, each word of four
-bytes is looked up in a table of the first words of all forms. Only at the positions found are the sorted first bytes of
-all forms searched (`heads`). The time depends on the length of the text, and on the logarithm of the number of forms.
+Algorithm: the text is squeezed, and each word of four bytes is looked up in a table of the first words of all forms.
+Only at the positions found are the sorted first bytes of all forms searched (`heads`). The time depends on the length
+of the text, and on the logarithm of the number of forms.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ MASK = "********"
 TOO_SLOW = "withheld: the search for secret values in this text took too long"
 """Replaces a text that could not be searched in time."""
 
-_FEW = 48
-"""Number of forms up to which a search for each is faster."""
 _WORD = 4
 _LEAST_INDEXED = 2 * _WORD - 1
 """Length in bytes from which a form contains a whole aligned word at any offset."""
@@ -85,7 +83,7 @@ class Masker:
     """Masker of added values. `exempt` are words that are never masked."""
 
     __slots__ = (
-        *("_adding", "_bytes", "_by_head", "_count", "_exempt", "_few", "_heads", "_index", "_known", "_shifted"),
+        *("_adding", "_bytes", "_by_head", "_count", "_exempt", "_heads", "_index", "_known", "_shifted"),
         "is_exhausted",
     )
 
@@ -94,8 +92,6 @@ class Masker:
         self._known: set[bytes] = set()
         self._adding = threading.Lock()
         self._count = 0
-        self._few: list[_Needle] = []
-        """The first needles, which are searched one by one until there are more."""
         self._by_head: dict[bytes, tuple[_Needle, ...]] = {}
         self._heads = Heads(_HEAD)
         self._index: dict[int, int] = {}
@@ -165,8 +161,6 @@ class Masker:
         self._by_head[head] = (*alike, needle)
         if not alike:
             self._add_head(head)
-        if self._count < _FEW:
-            self._few.append(needle)
         self._count += 1
 
     def _add_head(self, head: bytes) -> None:
@@ -229,17 +223,9 @@ class Masker:
     def _spans(self, squeezed: bytes, budget: Budget) -> Iterator[Span]:
         """Yield the spans of all forms in any order; they can overlap."""
         budget.check()
-        if self._count > _FEW:
-            yield from self._indexed_spans(squeezed, self._index, 0, budget)
-            if self._shifted:
-                yield from self._indexed_spans(squeezed, self._shifted, 1, budget)
-            return
-        for needle in self._few:
-            start = squeezed.find(needle.head)
-            while start >= 0:
-                budget.check()
-                yield _extent(squeezed, start, needle)
-                start = squeezed.find(needle.head, start + 1)
+        yield from self._indexed_spans(squeezed, self._index, 0, budget)
+        if self._shifted:
+            yield from self._indexed_spans(squeezed, self._shifted, 1, budget)
 
     def _indexed_spans(self, squeezed: bytes, index: dict[int, int], shift: int, budget: Budget) -> Iterator[Span]:
         words = index.keys()

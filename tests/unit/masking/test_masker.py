@@ -62,18 +62,10 @@ def known(*values: str | bytes) -> Masker:
     return masker
 
 
-def many(masker: Masker) -> Masker:
-    """Make a masker search as it does for many values."""
-    for number in range(200):
-        masker.add(f"another-value-{number:04d}")
-    return masker
-
-
-@pytest.mark.parametrize("count", ["one", "many"])
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN)
-def test_a_value_is_masked_however_it_is_written(written: Callable[[str], str], value: str, count: str) -> None:
-    masker = known(value) if count == "one" else many(known(value))
+def test_a_value_is_masked_however_it_is_written(written: Callable[[str], str], value: str) -> None:
+    masker = known(value)
     text = f"the password is {written(value)}, and that was it"
     masked = masker.text(text)
     assert MASK in masked
@@ -90,13 +82,12 @@ def test_a_value_is_masked_however_it_is_written(written: Callable[[str], str], 
     before=st.text(max_size=20),
     after=st.text(max_size=20),
     written=st.sampled_from(sorted(WRITTEN)),
-    crowd=st.booleans(),
 )
 @settings(deadline=None, max_examples=100)
-def test_no_part_of_any_value_remains(value: str, before: str, after: str, written: str, *, crowd: bool) -> None:
+def test_no_part_of_any_value_remains(value: str, before: str, after: str, written: str) -> None:
     if len("".join(char for char in value if char.isalnum() and char.isascii())) < 10 or is_ordinary(value.strip()):
         return
-    masker = many(known(value)) if crowd else known(value)
+    masker = known(value)
     try:
         text = before + WRITTEN[written](value.strip()) + after
         text.encode()
@@ -246,15 +237,15 @@ def test_thousands_of_values_that_share_a_prefix_are_searched_in_bounded_time() 
 @pytest.mark.lengthy
 @given(st.lists(st.text("abc", min_size=6, max_size=9), min_size=1, max_size=80), st.text("abc", max_size=60))
 @settings(deadline=None)
-def test_many_values_mask_the_same_as_few(values: list[str], text: str) -> None:
-    crowd, alone = many(known(*values)), text
+def test_the_values_are_masked_and_nothing_else(values: list[str], text: str) -> None:
+    masker = known(*values)
     covered: set[int] = set()
     for value in values:
         if known(value):
             starts = (start for start in range(len(text)) if text.startswith(value, start))
             covered.update(position for start in starts for position in range(start, start + len(value)))
-    left = "".join(MASK[0] if position in covered else char for position, char in enumerate(alone))
-    assert re.sub(r"\*+", "*", crowd.text(text)) == re.sub(r"\*+", "*", left)
+    left = "".join(MASK[0] if position in covered else char for position, char in enumerate(text))
+    assert re.sub(r"\*+", "*", masker.text(text)) == re.sub(r"\*+", "*", left)
 
 
 def test_a_text_that_is_not_searched_in_time_is_never_returned() -> None:
