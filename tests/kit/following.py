@@ -8,9 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias
 
 from runner.core.kube.cache import Cache, Change
-from runner.core.kube.watch import Watcher
+from runner.core.kube.watch import Watcher, WatchPolicy
 from runner.core.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
-from runner.core.kube.watch_stream import WatchPolicy
 from runner.values.objects import key_of
 from tests.kit.wait import until
 
@@ -21,7 +20,6 @@ def policy(**changes: Any) -> WatchPolicy:
     """A policy for tests: what takes seconds in life takes milliseconds here."""
     quick: dict[str, Any] = {
         "idle_limit": 5.0,
-        "list_idle_limit": 5.0,
         "settled": 0.0,
         "first_backoff": 0.005,
         "longest_backoff": 0.02,

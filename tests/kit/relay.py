@@ -122,7 +122,7 @@ class Lag:
     release: Release = Release.EACH
     flows: asyncio.Event = field(default_factory=asyncio.Event)
     past: dict[str, Any] | None = None
-    """List that a frozen watch begins with; None: the current one."""
+    """List from which a frozen watch continues; None: the current one."""
     received: int = 0
     """Events that the API server sent."""
 
@@ -332,8 +332,8 @@ class Relay:
         if has_effect(request):
             return await self._write(request, lose=isinstance(action, LoseAnswer))
         lag = self.lags.get(request.path)
-        if lag is not None and lag.is_frozen() and lag.past is not None and request.method == "GET":
-            return await self._past(request, lag, lag.past)
+        if lag is not None and lag.is_frozen() and lag.past is not None and not is_watch(request):
+            return web.json_response(lag.past)  # like a server that lags behind
         return await self._hand_on(request, lose=isinstance(action, LoseAnswer))
 
     async def _write(self, request: web.BaseRequest, *, lose: bool) -> web.StreamResponse:
@@ -380,34 +380,6 @@ class Relay:
         if request.method == "DELETE" or not uid or self._versions.get(uid) != version:
             self._versions[uid] = version
             self.written.append(Written(request.method, request.path))
-
-    async def _past(self, request: web.BaseRequest, lag: Lag, past: dict[str, Any]) -> web.StreamResponse:
-        """Answer like a server that lags behind: a list is an earlier one, and a watch continues from there."""
-        if not is_watch(request):
-            return web.json_response(past)
-        version = past["metadata"]["resourceVersion"]
-        query = {name: text for name, text in request.query.items() if not name.startswith("sendInitial")}
-        query.pop("resourceVersionMatch", None)
-        if request.query.get("sendInitialEvents") != "true":
-            return await self._hand_on(request, lose=False)
-        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await answer.prepare(request)
-        mark = {"resourceVersion": version, "annotations": {"k8s.io/initial-events-end": "true"}}
-        kind = {"apiVersion": past["apiVersion"], "kind": past["kind"].removesuffix("List")}
-        events = [{"type": "ADDED", "object": {**kind, **item}} for item in past["items"]]
-        events.append({"type": "BOOKMARK", "object": {**kind, "metadata": mark}})
-        for event in events:
-            await answer.write(json.dumps(event).encode() + b"\n")
-        url = URL(self._target + request.path).with_query({**query, "resourceVersion": version})
-        try:
-            if self._session is None:  # pragma: no cover - for the type checker
-                raise AssertionError
-            async with self._session.get(url, headers=_passed_on(request.headers)) as upstream:
-                await lag.pass_on(upstream.content, answer)
-                await answer.write_eof()
-        except (aiohttp.ClientError, OSError):
-            _abort(request)
-        return answer
 
     def _url(self, request: web.BaseRequest) -> URL:
         return URL(self._target + request.raw_path, encoded=True)

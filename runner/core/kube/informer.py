@@ -5,7 +5,7 @@ Owns: the kind's watchers, their cache, and the objects that left the selection 
 
 Guarantees: `changed` is called for every change in order; for deselected objects only while they are being deleted. The
 caller owns the result of `get`. Only the watch, or a complete list, removes an object. If it is missing, ask `presence`
-(runner.core.kube.presence).
+(`watch_health`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,9 @@ from runner.core.kube.cache import Cache, Change, Summary
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.deselected import DeselectedObjects
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.presence import ABSENT, PRESENT, Presence, Unknown
 from runner.core.kube.watch import covering, problem_of, watchers
-from runner.core.kube.watch_events import Synced, WatchEvent
-from runner.core.kube.watch_health import WatchState
-from runner.core.kube.watch_stream import WatchPolicy
+from runner.core.kube.watch_events import WatchEvent
+from runner.core.kube.watch_health import ABSENT, PRESENT, Presence, Unknown, WatchState
 from runner.core.watches import field_selectors
 from runner.values.objects import GVK, Object, ObjectKey, uid_of
 
@@ -44,11 +42,10 @@ class Informer:
         kept: Callable[[Object], Object] = lambda obj: obj,
     ) -> None:
         """`finalizer` is the name of the watch's finalizer; empty if it has none. `kept` returns what is cached."""
-        self._watchers = watchers(client, discovery, gvk, namespaces, selection, WatchPolicy())
+        self._watchers = watchers(client, discovery, gvk, namespaces, selection)
         self.namespaces = tuple(namespaces)
         """Watched namespaces; empty for all."""
         self._cache = Cache(kept)
-        self._finalizer = finalizer
         self._deselected: DeselectedObjects | None = None
         self.revision = 0
         """Number of changes so far."""
@@ -59,7 +56,7 @@ class Informer:
             health.known_again = self._known_again
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
-            self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within)
+            self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within, self._cache)
 
     def __len__(self) -> int:
         """Count the selected objects."""
@@ -175,15 +172,5 @@ class Informer:
     def _apply(self, scope: str, changed: Callable[[Change], None], event: WatchEvent) -> None:
         for change in self._cache.apply(scope, event):
             changed(change)
-            self._note_deselection(change)
-        if isinstance(event, Synced) and self._deselected is not None:
-            # Objects with the finalizer that the list lacks left the selection before the operator started.
-            self._deselected.look_for(scope, self._cache)
-
-    def _note_deselection(self, change: Change) -> None:
-        if self._deselected is None:
-            return
-        if change.new is not None:
-            self._deselected.returned(change.key)
-        elif change.old is not None and self._finalizer in change.old.finalizers:
-            self._deselected.left(change.key)
+            if self._deselected is not None:
+                (self._deselected.look if change.new is None else self._deselected.forget)(change.key)

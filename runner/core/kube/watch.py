@@ -1,6 +1,6 @@
 """Watcher of one kind in one namespace or in all.
 
-Flow: each step finds out how the kind is served, and then lists or watches from a position (see `watch_steps`).
+Flow: each step finds out how the kind is served, and then lists or watches from a position (see `watch_events`).
 `connecting`: no request was accepted yet. `listing` reports `Requested` before its request, and then a complete list
 between `Restarted` and `Synced`. `live` reports each change. `waiting for kind`: the API server does not serve the
 kind. `failing`: the last attempt failed with `last_error`; the next one follows automatically.
@@ -13,26 +13,183 @@ milliseconds. A kind that is no longer served yields nothing: its objects are `u
 Assumes: one consumer. Caveats: deletions during a gap are detected by absence (the cache finds them); the objects of a
 list have no order.
 
-Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ ("Efficient detection of changes", "Streaming
-lists"). Must not import: cache.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ ("Efficient detection of changes"). Must not
+import: cache.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn, Protocol, TypeVar
 
+import orjson
+
 from runner.base import log
+from runner.core.kube import answers, decode
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
-from runner.core.kube.watch_events import Applied, Requested, Restarted, Synced, Take
+from runner.core.kube.watch_events import (
+    Applied,
+    Deleted,
+    From,
+    Next,
+    Page,
+    Position,
+    Requested,
+    Restarted,
+    ServerTraits,
+    Start,
+    StepEnd,
+    Synced,
+    Take,
+    next_step,
+)
 from runner.core.kube.watch_health import WatchHealth, WatchState
-from runner.core.kube.watch_steps import From, Next, Page, Phase, Position, ServerTraits, Start, StepEnd, next_step
-from runner.core.kube.watch_stream import Pacer, WatchPolicy, WatchStream
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import GVK
+from runner.values.objects import GVK, Object, metadata
+
+_EARLY = 2.0
+"""Seconds before its timeout at which a watch may end and still end regularly."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPolicy:
+    """Timing of a watch, in seconds by default."""
+
+    idle_limit: float = 90.0
+    """A watch without a byte for this long is dead: the server sends a bookmark about every minute."""
+    shortest_watch: float = 240.0
+    longest_watch: float = 480.0
+    """The timeout of a watch is between these two."""
+    settled: float = 1.0
+    """A watch that lasted for this long may end without an error."""
+    first_backoff: float = 0.1
+    longest_backoff: float = 10.0
+    longest_retry_after: float = 60.0
+    """Maximum of a `Retry-After`."""
+    first_kind_poll: float = 1.0
+    longest_kind_poll: float = 5.0
+    first_page: int = 50
+    """Objects; few, because their size is unknown."""
+    longest_page: int = 500
+    page_bytes: int = 1 << 19
+    """Approximate size of a page."""
+    slice: float = 0.005
+    """Maximum time without yielding the event loop."""
+    repeat_log: float = 60.0
+    """Interval of the log for an error that lasts."""
+
+
+DEFAULT_POLICY = WatchPolicy()
+
+
+class Pacer:
+    """Yields the event loop after `slice_` seconds of work."""
+
+    def __init__(self, slice_: float) -> None:
+        self._slice = slice_
+        self._time = asyncio.get_running_loop().time
+        self._until = self._time() + slice_
+
+    async def breathe(self) -> None:
+        """Yield the event loop if it is due."""
+        if self._time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._time() + self._slice
+
+
+class WatchStream:
+    """A watch request from start to end, as typed events. Read it once.
+
+    Promises: an ERROR event raises its ApiError. A watch that is silent, breaks or is closed immediately raises
+    ApiUnavailableError. One that the server ends at its timeout just ends.
+    """
+
+    def __init__(
+        self, client: Client, path: str, selection: Selection, policy: WatchPolicy, health: WatchHealth, version: str
+    ) -> None:
+        """`version` is the resourceVersion to watch from."""
+        self.version = version
+        """Version until which all changes were reported."""
+        self.has_bookmarks = False
+        """True if the server sent a bookmark."""
+        self.was_open = False
+        """True if the server accepted the watch."""
+        self.settled = False
+        """True if the watch lasted longer than a moment; set at its end."""
+        self.timed_out = False
+        """True if the watch reached the idle limit without an event."""
+        self._is_silent = True
+        self._client = client
+        self._path = path
+        self._selection = selection
+        self._policy = policy
+        self._health = health
+
+    async def read(self, take: Take) -> None:
+        """Pass the events to `take` until the server ends the watch. Raises ApiError or ApiUnavailableError."""
+        request, policy = f"watch of {self._path}", self._policy
+        time, pacer = asyncio.get_running_loop().time, Pacer(policy.slice)
+        timeout = int(random.uniform(policy.shortest_watch, policy.longest_watch))  # noqa: S311 - spreads load
+        opening = self._client.stream(
+            self._path, self._params(timeout), idle=policy.idle_limit, metadata_only=self._selection.metadata_only
+        )
+        async with opening as lines:
+            began, regularly = time(), False
+            self.was_open = True
+            self._health.opened()
+            self._health.complete()
+            try:
+                async for line in lines:
+                    self._process(*_decode(line, request), request, take)
+                    await pacer.breathe()
+                regularly = time() - began >= max(policy.settled, timeout - _EARLY)
+            except ApiUnavailableError as error:
+                # Not measured: the limit counts from the last byte, which a busy event loop reads later.
+                self.timed_out = self._is_silent and isinstance(error.__cause__, TimeoutError)
+                raise
+            finally:
+                self.settled = time() - began >= policy.settled
+                self._health.closed(regularly=regularly)
+        if not self.settled:
+            raise ApiUnavailableError(f"{request}: the server closed it immediately")
+
+    def _params(self, timeout: int) -> dict[str, str]:
+        return {
+            "resourceVersion": self.version,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(timeout),
+            **self._selection.params,
+        }
+
+    def _process(self, kind: str, obj: Object, request: str, take: Take) -> None:
+        """Pass an event to `take`, and note how far the watch has got. Raises ApiError for an ERROR event."""
+        if kind == "ERROR":
+            raise answers.of_status(request, obj)
+        self._health.contacted()
+        self._is_silent = False
+        if kind == "BOOKMARK":
+            self.has_bookmarks = True
+        else:
+            take(Deleted(obj) if kind == "DELETED" else Applied(obj))
+        self.version = str(metadata(obj).get("resourceVersion") or "")
+
+
+def _decode(line: bytes, request: str) -> tuple[str, Object]:
+    with contextlib.suppress(orjson.JSONDecodeError):
+        match decode.loads(line):
+            case {"type": str(kind), "object": dict(obj)}:
+                return kind, obj
+    raise ApiUnavailableError(
+        f"{request}: {line[:100]!r} is not a watch event; check for a proxy in front of the API server"
+    )
+
 
 _BAD_REQUEST = 400
 
@@ -58,7 +215,7 @@ class Watcher:
         gvk: GVK,
         namespace: str,
         selection: Selection,
-        policy: WatchPolicy,
+        policy: WatchPolicy = DEFAULT_POLICY,
         *,
         takes_cluster_scope: bool = True,
     ) -> None:
@@ -81,11 +238,8 @@ class Watcher:
         position: Position = Start()  # an earlier consumer may have lost an event
         while True:
             end = await self._step(position, take)
-            server, streamed = self._server.after(end), self._server.streams_lists
-            self._server = server
-            if streamed and not server.streams_lists:
-                self._log.debug("The API server does not stream lists; reading pages instead", error=str(end.error))
-            action, position = next_step(end, server)
+            self._server = self._server.after(end)
+            action, position = next_step(end, self._server)
             delay = 0.0 if end.error is None else self._failed(action, end.error)
             await asyncio.sleep(delay)
 
@@ -94,7 +248,7 @@ class Watcher:
         try:
             resource = await self._discovery.find(self.gvk)
         except (ApiError, ApiUnavailableError) as error:
-            return StepEnd(Phase.DISCOVERY, position, error)
+            return StepEnd(position, error, in_discovery=True)
         self._kind_poll.reset()
         self.health.served()
         if not resource.namespaced and not self._takes_cluster_scope:
@@ -107,8 +261,6 @@ class Watcher:
             case Page() if position.path == path:
                 return await self._page(resource, position, take)
         take(Requested())
-        if self._server.streams_lists:
-            return await self._watch(path, "", take)
         return await self._page(resource, Page(path, "", self._policy.first_page), take)
 
     async def _wait_for_other_watcher(self, take: Take) -> StepEnd:
@@ -121,7 +273,7 @@ class Watcher:
             take(Synced())
         self.health.complete()
         await asyncio.sleep(self._policy.longest_kind_poll)
-        return StepEnd(Phase.WATCH, Start(), was_accepted=True)
+        return StepEnd(Start(), was_accepted=True)
 
     async def _page(self, resource: ApiResource, page: Page, take: Take) -> StepEnd:
         """Read a page of a list; the watch that follows the last page is a separate step."""
@@ -129,7 +281,7 @@ class Watcher:
         try:
             answer = await self._client.list_page(resource, self.namespace, self._selection, page.limit, page.token)
         except (ApiError, ApiUnavailableError) as error:
-            return StepEnd(Phase.PAGE, page, error)
+            return StepEnd(page, error)
         self.health.contacted()
         if not page.token:
             self.health.accepted(WatchState.LISTING)
@@ -141,14 +293,14 @@ class Watcher:
             take(Applied(answer.items.pop()))
             await pacer.breathe()
         if answer.cont:
-            return StepEnd(Phase.PAGE, Page(page.path, answer.cont, limit), was_accepted=True)
+            return StepEnd(Page(page.path, answer.cont, limit), was_accepted=True)
         take(Synced())
         self.health.complete()
         # Kubernetes lists have a version. If one has none, "0" starts the watch from any version.
-        return StepEnd(Phase.PAGE, From(page.path, answer.resource_version or "0"), was_accepted=True)
+        return StepEnd(From(page.path, answer.resource_version or "0"), was_accepted=True)
 
     async def _watch(self, path: str, version: str, take: Take) -> StepEnd:
-        """Watch from a version. If it is empty, the API server streams a list first."""
+        """Watch from a version."""
         stream = WatchStream(self._client, path, self._selection, self._policy, self.health, version)
         error: ApiError | ApiUnavailableError | None = None
         try:
@@ -158,15 +310,10 @@ class Watcher:
         else:
             # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
             self._discovery.forget(self.gvk)
-            if stream.is_listing:
-                error = ApiUnavailableError(
-                    f"streamed list of {self.gvk}: the server closed the stream before the list was complete"
-                )
         if stream.settled:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
         return StepEnd(
-            Phase.STREAMED_LIST if stream.is_listing else Phase.WATCH,
             From(path, stream.version) if stream.version else Start(),
             error,
             was_accepted=stream.was_open,
@@ -204,14 +351,14 @@ class Watcher:
 
 
 def watchers(
-    client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selection: Selection, policy: WatchPolicy
+    client: Client, discovery: Discovery, gvk: GVK, namespaces: Sequence[str], selection: Selection
 ) -> tuple[Watcher, ...]:
     """Create a watcher per namespace. The first covers the whole kind if it is cluster-scoped.
 
     Without namespaces, one watcher covers all.
     """
     return tuple(
-        Watcher(client, discovery, gvk, namespace, selection, policy, takes_cluster_scope=number == 0)
+        Watcher(client, discovery, gvk, namespace, selection, takes_cluster_scope=number == 0)
         for number, namespace in enumerate(namespaces or ("",))
     )
 

@@ -1,15 +1,20 @@
-"""Events of a watcher, and the objects that a new list of their scope does not contain. Pure.
+"""Events of a watcher, the objects that a new list of their scope does not contain, and the steps of a watcher. Pure.
 
 A scope is what one watcher covers: a namespace, or `""` for all. An object that the list lacks was deleted while no
 watch was open.
+
+`Start` leads to a list: one `Page` after another. A complete list leads to a watch `From` its version. A watch that
+ends is resumed from the last version that it reported. A list that ends early starts over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, KeysView
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
+from runner.values.errors import ApiError, ApiUnavailableError, GoneError, KindNotFoundError, NotFoundError
 from runner.values.objects import Object, ObjectKey
 
 
@@ -86,3 +91,111 @@ class Relist:
     def round(self, scope: str) -> int:
         """Return how many lists of the scope were requested."""
         return self._rounds.get(scope, 0)
+
+
+_ENOUGH_NOT_FOUND = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A list is needed, because changes can have been missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The pages of a list before this one were read."""
+
+    path: str
+    token: str
+    """Continue token of the API server."""
+    limit: int
+    """Maximum number of objects to request."""
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """All changes until a version were reported."""
+
+    path: str
+    version: str
+    """A resourceVersion, not empty."""
+
+
+Position: TypeAlias = Start | Page | From
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnd:
+    """End of a step."""
+
+    position: Position
+    """Position until which the consumer has the changes."""
+    error: ApiError | ApiUnavailableError | None = None
+    """None if the step ended regularly."""
+    in_discovery: bool = False
+    """True if the error occurred before a request for objects."""
+    was_accepted: bool = False
+    """True if the API server accepted the request."""
+    was_silent: bool = False
+    """True if the API server sent nothing until the idle limit."""
+    has_bookmarks: bool = False
+    """True if the API server sent bookmarks."""
+
+
+class Next(StrEnum):
+    """Action of a watcher after a step."""
+
+    CONTINUE = "continue"
+    WAIT_FOR_KIND = "wait for kind"
+    REDISCOVER = "rediscover"
+    RELIST = "relist"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTraits:
+    """Behaviour of the API server in the steps so far."""
+
+    sends_bookmarks: bool = False
+    not_found: int = 0
+    """Number of consecutive requests to which it responded with 404, although its discovery contains the kind."""
+
+    def after(self, end: StepEnd) -> ServerTraits:
+        """Return the traits after a further step."""
+        not_found = 0 if end.was_accepted else self.not_found
+        if isinstance(end.error, NotFoundError | KindNotFoundError) and not end.in_discovery:
+            not_found += 1
+        return ServerTraits(self.sends_bookmarks or end.has_bookmarks, not_found)
+
+
+def next_step(end: StepEnd, server: ServerTraits) -> tuple[Next, Position]:
+    """Return what follows a step, and the position of the next one. `server` includes this step."""
+    error, position = end.error, end.position
+    match error:
+        case None:
+            return Next.CONTINUE, position
+        case KindNotFoundError() if end.in_discovery:
+            action = Next.WAIT_FOR_KIND
+        case NotFoundError() | KindNotFoundError() if server.not_found < _ENOUGH_NOT_FOUND:
+            action = Next.REDISCOVER
+        case NotFoundError() | KindNotFoundError():
+            action = Next.RETRY
+        case _ if _is_expired(error):
+            action = Next.RELIST
+        case _ if isinstance(position, From) and not end.was_silent:
+            return Next.RETRY, position
+        case _ if isinstance(position, From) and not server.sends_bookmarks:
+            # This server promises no sign of life, so silence means nothing.
+            return Next.CONTINUE, position
+        case _ if isinstance(position, From):
+            # A silent server would have sent bookmarks, had its resource versions reached ours: an older etcd was
+            # restored. A restarted server is silent too, until the first change of the kind.
+            action = Next.RELIST
+        case _:
+            action = Next.RETRY
+    return action, Start()
+
+
+def _is_expired(error: Exception) -> bool:
+    """Return True if the server rejects the version: too old (410), or newer than its data (504)."""
+    return isinstance(error, GoneError) or "too large resource version" in str(error).lower()

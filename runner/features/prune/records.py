@@ -14,8 +14,8 @@ from runner.base import log
 from runner.core.kube import forbidden
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.presence import ABSENT
 from runner.core.kube.state import StateError, until_available
+from runner.core.kube.watch_health import ABSENT
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.run_access import AccessObserver
 from runner.features.prune import record as records

@@ -16,7 +16,6 @@ from runner.core.kube.discovery import Discovery
 from runner.core.kube.object_watch import ObjectWatch
 from runner.core.kube.watch import covering, watchers
 from runner.core.kube.watch_health import WatchState
-from runner.core.kube.watch_stream import WatchPolicy
 from runner.features.references.state import ReferenceChange, ReferencedState
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
@@ -53,7 +52,7 @@ class LabelledReferences:
         self._states: dict[ObjectKey, ReferencedState] = {}
         scopes = [selected.namespace] if selected.namespace else namespaces
         selection = Selection(labels=selected.labels)
-        of_scopes = watchers(client, discovery, selected.gvk, scopes, selection, WatchPolicy())
+        of_scopes = watchers(client, discovery, selected.gvk, scopes, selection)
         self._watches = tuple(
             ObjectWatch(watcher, partial(self._held, number), partial(self._saw, number), partial(synced, self))
             for number, watcher in enumerate(of_scopes)

@@ -23,7 +23,6 @@ from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.object_watch import ObjectWatch
 from runner.core.kube.watch import Watcher
-from runner.core.kube.watch_stream import WatchPolicy
 from runner.features.references.state import ReferenceChange, ReferencedState, has_to_be_read
 from runner.values.backoff import Backoff, JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -191,7 +190,7 @@ class ReferenceKind:
 
     def _open_narrow(self, group: asyncio.TaskGroup, key: ObjectKey) -> _Open:
         selection = Selection(fields=f"metadata.name={key.name}")
-        watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection, WatchPolicy())
+        watcher = Watcher(self._client, self._discovery, self._gvk, key.namespace, selection)
         watch = ObjectWatch(
             watcher, lambda: (self.shown(key),), lambda _, obj: self._saw(key, obj, whole=True), self._changed.set
         )
@@ -199,7 +198,7 @@ class ReferenceKind:
 
     def _open_wide(self, group: asyncio.TaskGroup, scope: str) -> _Open:
         selection = Selection(metadata_only=True)
-        watcher = Watcher(self._client, self._discovery, self._gvk, scope, selection, WatchPolicy())
+        watcher = Watcher(self._client, self._discovery, self._gvk, scope, selection)
         watch = ObjectWatch(watcher, partial(self._expected, scope), self._saw_metadata, self._changed.set)
         return _Open(watch, group.create_task(watch.follow()))
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from runner.core.kube.object_status import UNREAD, ObjectStatus, unread
+from runner.core.kube.object_state import UNREAD, ObjectStatus, unread
 from runner.core.watches.policy import StatusTrigger
 from runner.features.references.fields import WatchReference
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, labels_of, metadata, uid_of

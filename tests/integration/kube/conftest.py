@@ -11,8 +11,7 @@ import pytest
 
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.watch import Watcher
-from runner.core.kube.watch_stream import WatchPolicy
+from runner.core.kube.watch import Watcher, WatchPolicy
 from runner.sdk.devcluster import DevCluster
 from runner.values.objects import GVK, Object, ObjectKey
 from tests.integration.kube.widgets import Connect, Kind, direct

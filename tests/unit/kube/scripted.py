@@ -101,10 +101,8 @@ def event(kind: str, obj: dict[str, Any]) -> dict[str, Any]:
     return {"type": kind, "object": obj}
 
 
-def bookmark(version: int, *, ends_list: bool = False) -> dict[str, Any]:
-    meta: dict[str, Any] = {"resourceVersion": str(version)}
-    if ends_list:
-        meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+def bookmark(version: int) -> dict[str, Any]:
+    meta = {"resourceVersion": str(version)}
     return event("BOOKMARK", {"kind": "Widget", "apiVersion": "example.com/v1", "metadata": meta})
 
 

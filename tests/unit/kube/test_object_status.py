@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.core.kube.object_state import MOST, changed_fields, differing, fingerprint
-from runner.core.kube.object_status import ObjectStatus, meaningful
+from runner.core.kube.object_state import MOST, ObjectStatus, changed_fields, differing, fingerprint, meaningful
 
 TIME = "2026-01-01T00:00:00Z"
 

@@ -13,8 +13,8 @@ import pytest
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube import answers
 from runner.core.kube.discovery import ApiResource
-from runner.core.kube.presence import ABSENT, PRESENT
 from runner.core.kube.state import StateError
+from runner.core.kube.watch_health import ABSENT, PRESENT
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.metrics import Metrics

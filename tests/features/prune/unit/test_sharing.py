@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.core.kube.presence import Unknown
+from runner.core.kube.watch_health import Unknown
 from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.sharing import DeletionGate, IsUsed, OperatorUses, OtherUsers, ResourceUses, other_users

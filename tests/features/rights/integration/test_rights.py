@@ -86,7 +86,7 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     ]
     refused = "[-]watch/thing.v1.test.example.com failed: failing: "
     wait_until(
-        lambda: any(refused in line and 'cannot watch resource "things"' in line for line in broken(operator)),
+        lambda: any(refused in line and 'cannot list resource "things"' in line for line in broken(operator)),
         "the probe to name the right that the watch lacks",
     )
     with_rules(project, given)

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.core.engine.job import Outcome, UnrecordedRun
-from runner.core.kube.presence import Unknown
+from runner.core.kube.watch_health import Unknown
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.features.rollout.feature import ROLLOUT
