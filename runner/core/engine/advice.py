@@ -1,9 +1,6 @@
 """Advice for failures whose cause is neither in their message nor in the role.
 
-- Since ansible-core 2.19 a conditional without a boolean result fails. Earlier versions converted it to true or false.
-  Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps.
 - A module that the kernel killed because memory ran out fails with an exit code, or without a result.
-- ssh and ssh-keygen refuse a user without an entry in `/etc/passwd`.
 - A variable that is undefined is often one of the specification with a typing error.
 
 Without I/O.
@@ -19,36 +16,13 @@ from itertools import islice
 
 from runner.core.engine.job import Outcome, RunResult, TaskFailure
 
-_BROKEN = re.compile(
-    r"Conditional result \S+ was derived from value of type "
-    r"|\bEmpty conditional expressions are not allowed\."
-    r"|\bConditional expressions must be strings\.",
-    re.DOTALL,
-)
-"""Messages of ansible-core 2.19 to 2.22 about a broken conditional."""
-_FIRST, _GONE = (2, 19), (2, 23)
-"""First version of ansible-core with the setting, and first version without it, from the setting's documentation."""
-ADVICE = (
-    "ansible-core is stricter with conditionals since 2.19: have the condition give true or false (`x | length > 0`, "
-    "`x is defined`, `x | bool`), or let it pass as before 2.19 by `allow_broken_conditionals = true` in the section "
-    "[defaults] of ansible.cfg, or by the variable ANSIBLE_ALLOW_BROKEN_CONDITIONALS=true of the operator"
-)
-
-
-_NO_USER = re.compile(r"No user exists for uid \d+|you don't exist, go away", re.IGNORECASE)
-NO_USER = (
-    "the user id of this process has no entry in /etc/passwd: let the pod run with the image's own user id "
-    "(securityContext.runAsUser), or add an entry for this one to the image"
-)
-
-
 _UNDEFINED = re.compile(r"'([A-Za-z_]\w{0,99})' is undefined$")
 _MOST_NAMES = 1000
 """Names of variables that are compared with an undefined one."""
 
 
 def explain(result: RunResult, names: Iterable[str] = ()) -> RunResult:
-    """Complete messages of ssh about the user of the operator's process, and those about undefined variables.
+    """Complete messages about undefined variables by the variable of a similar name.
 
     `names`: variables that the run received; they are read only for a message about an undefined one.
     """
@@ -59,19 +33,9 @@ def explain(result: RunResult, names: Iterable[str] = ()) -> RunResult:
 
 def _explained(failure: TaskFailure, names: Sequence[str]) -> TaskFailure:
     message = failure.message
-    if _NO_USER.search(message):
-        return replace(failure, message=f"{message} ({NO_USER})")
     undefined = _UNDEFINED.search(message)
     alike = difflib.get_close_matches(undefined[1], names, 1, 0.8) if undefined else []
     return replace(failure, message=f"{message} (did you mean {alike[0]}?)") if alike else failure
-
-
-def add(result: RunResult, core: str) -> RunResult:
-    """Add advice to each failure that stricter templating causes. `core` is ansible-core's version."""
-    if not _has_setting(core):
-        return result
-    failures = tuple(replace(failure, message=_with_advice(failure.message)) for failure in result.failures)
-    return replace(result, failures=failures, message=_with_advice(result.message))
 
 
 def add_kills(result: RunResult, kills: int, memory: int, limit: int) -> RunResult:
@@ -100,12 +64,3 @@ def _with_kills(result: RunResult, kills: int, why: str) -> RunResult:
     text = f"during this run, the kernel killed {kills} process{'es' if kills > 1 else ''}{why}"
     failures = tuple(replace(failure, message=f"{failure.message} ({text})") for failure in result.failures)
     return replace(result, failures=failures, message=f"{result.message} ({text})" if result.message else "")
-
-
-def _with_advice(message: str) -> str:
-    return f"{message} ({ADVICE})" if _BROKEN.search(message) else message
-
-
-def _has_setting(core: str) -> bool:
-    match = re.match(r"(\d+)\.(\d+)", core)
-    return match is not None and _FIRST <= (int(match[1]), int(match[2])) < _GONE

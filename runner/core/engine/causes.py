@@ -56,7 +56,25 @@ _GIVEN = {"string": "text", "bool": "true or false", "array": "a list", "object"
 _OLD_YAML = re.compile(r"^Syntax Error while loading YAML\.\n\s*([^\n.]+)\.?([^\n]*)", re.MULTILINE)
 _ORIGIN = re.compile(r"^Origin: (/[^\n]*?)(:\d+)?(?::\d+)?$", re.MULTILINE)
 _OLD_ORIGIN = re.compile(r"^The error appears to be in '([^'\n]+)': line (\d+),", re.MULTILINE)
+_BROKEN = re.compile(
+    r"Conditional result \S+ was derived from value of type "
+    r"|\bEmpty conditional expressions are not allowed\."
+    r"|\bConditional expressions must be strings\."
+)
+"""A conditional without a boolean result, which fails since ansible-core 2.19. Earlier versions converted it."""
+BROKEN = (
+    "ansible-core is stricter with conditionals since 2.19: have the condition give true or false (`x | length > 0`, "
+    "`x is defined`, `x | bool`), or let it pass as before 2.19 by `allow_broken_conditionals = true` in the section "
+    "[defaults] of ansible.cfg, or by the variable ANSIBLE_ALLOW_BROKEN_CONDITIONALS=true of the operator"
+)
+"""Roles fail after an upgrade for this reason, and Ansible's message does not name the setting that helps."""
+NO_USER = (
+    "the user id of this process has no entry in /etc/passwd: let the pod run with the image's own user id "
+    "(securityContext.runAsUser), or add an entry for this one to the image"
+)
 _REMEDIES: Sequence[tuple[re.Pattern[str], str]] = (
+    (_BROKEN, BROKEN),
+    (re.compile(r"No user exists for uid \d+|you don't exist, go away", re.IGNORECASE), NO_USER),
     (re.compile(r"exceeded quota: ([^\s,]+)"), "raise the ResourceQuota {0}, or request less"),
     (re.compile(r"failed calling webhook \"([^\"]+)\""), "check the service of the webhook {0}"),
     (re.compile(r"^namespaces \"[^\"]+\" not found"), "create the namespace first"),
@@ -121,7 +139,7 @@ def of_task(data: Mapping[str, Any], text: str, output: Sequence[str]) -> Cause:
     `data` is that of the event. Empty if neither has a cause.
     """
     action = str(data.get("resolved_action") or data.get("task_action") or "").rpartition(".")[2]
-    if action in _AUTHORS:
+    if action in _AUTHORS and not _BROKEN.search(text):
         assertion = mapping(data.get("res")).get("assertion")
         shown = f"{text}: {assertion}" if text == "Assertion failed" and isinstance(assertion, str) else text
         return Cause(shown.strip())

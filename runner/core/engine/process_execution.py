@@ -45,8 +45,6 @@ class RunLimits:
 
     memory: int
     """Bytes that all processes of a run may use together; 0 is unlimited."""
-    core: str
-    """Version of ansible-core."""
     supervisors: set[int]
     """Pids of all supervisors."""
 
@@ -159,7 +157,6 @@ class ProcessExecution:
         return code
 
     def _amended(self, result: RunResult) -> RunResult:
-        result = advice.add(result, self.limits.core)
         if self.job.inventory is not None:
             result = self.job.inventory.collect(result, self.folder.path / inputdir.TEMPORARY)
         if kills := machine.oom_kills(_ROOT) - self.kills:

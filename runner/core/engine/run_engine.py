@@ -12,14 +12,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 
 from runner.base.config import shortages
 from runner.core.engine import process_execution, processes
 from runner.core.engine import run_dir as inputdir
-from runner.core.engine.conversion import convert
 from runner.core.engine.job import EventSink, Job, Outcome, RunResult, canceled
+from runner.core.engine.params import convert
 from runner.core.engine.pipeline import Pipeline, Stop
 from runner.core.engine.process_execution import ProcessExecution, RunLimits
 from runner.core.engine.run_root import RunRoot
@@ -41,7 +40,7 @@ class RunEngine:
         """`memory_limit`: bytes that all processes of a run may use together; 0 is unlimited."""
         self._root = root
         self._starter = starter
-        self._limits = RunLimits(memory_limit, version("ansible-core"), root.supervisors)
+        self._limits = RunLimits(memory_limit, root.supervisors)
         self._pipeline = Pipeline(root.kept)
         self._runs: set[_Run] = set()
         self._closed = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.core.engine import advice
+from runner.core.engine import causes
 from runner.core.engine.job import Outcome, TaskFailure
 
 if TYPE_CHECKING:
@@ -191,8 +191,8 @@ async def test_a_conditional_that_has_been_broken_since_2_19_fails_with_the_sett
 
     (failure,) = failed.result.failures
     assert failure.task == "broken"
-    assert failure.message.endswith(f"({advice.ADVICE})"), failure.message
-    assert not any(advice.ADVICE in failure.message for failure in helped.result.failures)
+    assert failure.message.endswith(f"({causes.BROKEN})"), failure.message
+    assert not any(causes.BROKEN in failure.message for failure in helped.result.failures)
 
 
 @STRICT

@@ -8,53 +8,10 @@ from runner.core.engine import advice, causes
 from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.features.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
 
-BROKEN = (
-    "Task failed: Conditional result (True) was derived from value of type 'str' at '/roles/a/tasks/main.yml:3:9'. "
-    "Conditionals must have a boolean result."
-)
-
 
 def failed(*messages: str, message: str = "") -> RunResult:
     failures = tuple(TaskFailure("task", each, "main.yml:3") for each in messages)
     return RunResult(Outcome.FAILED, None, failures, message, None, 1.0)
-
-
-@pytest.mark.parametrize("core", ["2.19.0", "2.21.5", "2.20.0rc1", "2.22.0.dev0"])
-@pytest.mark.parametrize(
-    "message",
-    [
-        BROKEN,
-        "Task failed: Empty conditional expressions are not allowed.",
-        "Task failed: Conditional expressions must be strings.",
-        "One or more items failed: Conditional expressions must be strings.",
-    ],
-)
-def test_the_error_of_a_broken_conditional_names_the_setting_that_helps(message: str, core: str) -> None:
-    (found,) = advice.add(failed(message), core).failures
-
-    assert found.message == f"{message} ({advice.ADVICE})"
-    assert "allow_broken_conditionals" in found.message
-
-
-@pytest.mark.parametrize(
-    ("message", "core"),
-    [
-        *((BROKEN, core) for core in ("2.18.6", "2.23.0", "3.0", "unknown")),
-        *(
-            (text, "2.21.5")
-            for text in ("", "no space left", "the result must be a boolean", "Conditional result is x")
-        ),
-    ],
-)
-def test_other_failures_and_cores_without_the_setting_get_no_advice(message: str, core: str) -> None:
-    assert advice.add(failed(message, message=message), core) == failed(message, message=message)
-
-
-def test_only_failures_of_conditionals_and_the_message_of_the_run_get_the_advice() -> None:
-    advised = advice.add(failed("other", BROKEN, message=BROKEN), "2.21.5")
-
-    assert [advice.ADVICE in failure.message for failure in advised.failures] == [False, True]
-    assert advised.message.endswith(f"({advice.ADVICE})")
 
 
 def test_failures_of_a_run_name_the_processes_that_the_kernel_killed_and_the_limits() -> None:
@@ -130,7 +87,7 @@ def explained(message: str, **different: object) -> str:
             {},
             f"{VERIFICATION} no key of db.example.com is known. Check its key and add it to known_hosts of the Secret",
         ),
-        ("No user exists for uid 54321\r\n", {}, f"No user exists for uid 54321 ({advice.NO_USER})"),
+        ("No user exists for uid 54321\r\n", {}, f"No user exists for uid 54321 ({causes.NO_USER})"),
     ],
 )
 def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(

@@ -29,6 +29,28 @@ def test_a_failure_is_its_cause_in_a_sentence_with_the_remedy_and_the_place(outp
     assert _readable(output) == (output["text"], output["path"])
 
 
+@pytest.mark.parametrize("action", ["debug", "ansible.builtin.assert"])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Conditional result (True) was derived from value of type 'str' at '/roles/a/tasks/main.yml:3:9'",
+        "Empty conditional expressions are not allowed.",
+        "Conditional expressions must be strings.",
+        "One or more items failed: Conditional expressions must be strings.",
+    ],
+)
+def test_the_error_of_a_broken_conditional_names_the_setting_that_helps(message: str, action: str) -> None:
+    cause = causes.of_task({"task_action": action}, f"Task failed: {message}", ())
+
+    assert str(cause) == f"{message.rstrip('.')} ({causes.BROKEN})"
+    assert "allow_broken_conditionals" in causes.BROKEN
+
+
+@pytest.mark.parametrize("text", ["no space", "the result must be a boolean", "Conditional result is x"])
+def test_other_causes_do_not_name_the_setting_of_conditionals(text: str) -> None:
+    assert str(causes.of_task({}, text, ())) == text
+
+
 def test_a_cause_has_two_hundred_characters_at_most_and_what_an_author_wrote_is_whole() -> None:
     for action, length in (("uri", causes.MOST), ("ansible.builtin.fail", 5000)):
         assert len(causes.of_task({"task_action": action}, "x" * 5000, ()).text) == length

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from runner.core.engine import events
+from runner.core.engine import causes, events
 from runner.core.engine.job import Event, HostRecap, Outcome, Recap, RunResult, TaskFailure
 
 
@@ -59,7 +59,7 @@ class TestFailures:
                     "msg": "The command failed.",
                     "stderr": "No user exists for uid 54321\r\n",
                 },
-                "The command failed: No user exists for uid 54321",
+                f"The command failed: No user exists for uid 54321 ({causes.NO_USER})",
             ),
             ({"msg": "non-zero", "stdout": "one\n", "stderr": "one\ntwo\n \n"}, "non-zero: two"),
             (
