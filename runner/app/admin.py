@@ -13,6 +13,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from runner.app import metrics_access
+from runner.app.identities import IdentityCheck
+from runner.app.metrics_access import AccessReviews
+from runner.app.self_test import SelfTest
 from runner.base import log
 from runner.base.config.settings import Settings
 from runner.base.meters import Meters
@@ -21,10 +24,7 @@ from runner.base.monitoring.background import Background
 from runner.base.monitoring.certificates import CertificateFiles, Certificates
 from runner.base.monitoring.endpoints import Address
 from runner.base.monitoring.health import HealthChecks, ProbeServer, ProbeTimeouts
-from runner.base.monitoring.identity import IdentityCheck
 from runner.core.kube.client import Client
-from runner.core.kube.reviews import AccessReviews
-from runner.core.proxy.self_test import SelfTest
 from runner.core.reconcile.controller import Controller
 from runner.values.objects import GVK
 
@@ -59,7 +59,7 @@ class AdminServers:
             self.health.add(name, partial(getattr, identity, "problem"))
         for controller in controllers:
             name = check_name(controller.watch.gvk)
-            self.health.add(f"watch/{name}", controller.problem)
+            self.health.add(f"watch/{name}", controller.informer.problem)
             self.health.add_notes(partial(_refusals, name, controller))
             self.health.add(f"watch-silence/{name}", controller.informer.silence, grace=0.0, live=True)
 

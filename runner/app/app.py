@@ -25,6 +25,7 @@ from runner.app import controllers, engines, identities
 from runner.app.admin import AdminServers
 from runner.app.controllers import RunParts
 from runner.app.features import CALLBACKS, FEATURES, REQUIRED_RIGHTS
+from runner.app.identities import IdentityCheck
 from runner.app.process import (
     LoopErrorHandler,
     StopSignals,
@@ -36,13 +37,13 @@ from runner.app.process import (
     until_answered,
 )
 from runner.app.proxy import open_proxy
+from runner.app.self_test import SelfTest
 from runner.base import log
 from runner.base.config import paths
 from runner.base.config.settings import RUNNER_DIR, Settings
 from runner.base.credentials import auth
 from runner.base.events.recorder import EventRecorder
 from runner.base.monitoring.background import Background, Work
-from runner.base.monitoring.identity import IdentityCheck
 from runner.core.dependents.notification import Notification, Trigger
 from runner.core.dependents.store import KindStore, storage
 from runner.core.dependents.watching import Dependents
@@ -55,9 +56,8 @@ from runner.core.kube.client import CallObserver, Client, Params
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.meaning import Request
 from runner.core.proxy.calls import Handler
-from runner.core.proxy.self_test import SelfTest
 from runner.core.proxy.server import Proxy
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher
 from runner.core.queue.request import Cause
 from runner.core.reconcile import run_access, run_log

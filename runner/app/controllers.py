@@ -10,14 +10,13 @@ from runner.app import features
 from runner.base import log
 from runner.core.kube.client import Selection
 from runner.core.kube.informer import Informer
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
+from runner.core.queue.reasons import RUN_MARK
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.kind import Kind, Operator
-from runner.core.reconcile.marks import RUN_MARK
-from runner.core.reconcile.own_hooks import Refusals
-from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.own_hooks import OwnerCheck, Refusals
 from runner.core.reconcile.reconcile import Reconciler
 from runner.core.reconcile.run_access import RunAccess
 from runner.core.reconcile.run_log import RunObserver

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from runner.app.engines import PLUGINS
-from runner.core.kube import reviews, rights
+from runner.core.kube import rights
 from runner.core.reconcile.feature import Feature
 from runner.core.status import report
 from runner.core.status.own import OwnStatus
@@ -61,7 +61,7 @@ OWN_STATUS = OwnStatus.joined(report.OWN, *(feature.status for feature in FEATUR
 """Parts of the status of each object that only the operator and its features write."""
 REQUIRED_RIGHTS = (
     rights.OF_WATCHES,
-    reviews.RIGHTS,
+    rights.OF_METRICS,
     *(plugin.rights for plugin in PLUGINS),
     *(feature.rights for feature in FEATURES),
 )

@@ -12,7 +12,7 @@ from typing import Any
 from runner.app.features import FEATURES
 from runner.core.kube import service_accounts
 from runner.core.kube.client import Client
-from runner.core.proxy.handlers.confined import Confined
+from runner.core.proxy.handlers.authenticate import Confined
 from runner.core.proxy.handlers.negotiate import Negotiate
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes

@@ -51,8 +51,11 @@ def add_commands(group: Subparsers, add: Callable[[Any, Option], None]) -> None:
 def _validate(arguments: argparse.Namespace) -> int:
     from runner.app.features import FEATURE_FIELDS  # noqa: PLC0415 - as above
     from runner.base.config import sources  # noqa: PLC0415 - as above
-    from runner.compatibility import core_changes, unsupported  # noqa: PLC0415 - as above
-    from runner.core.watches import validation  # noqa: PLC0415 - as above
+    from runner.compatibility import (  # noqa: PLC0415 - as above
+        core_changes,
+        unsupported,
+        validation,
+    )
     from runner.sdk.checks import plugins, schemas, templates  # noqa: PLC0415 - as above
     from runner.sdk.migrate import image  # noqa: PLC0415 - as above
     from runner.sdk.schema import project, usage  # noqa: PLC0415 - as above

@@ -127,9 +127,9 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
     Raises OperatorError or TimeoutError if the cluster cannot be reached.
     """
     from runner.base.credentials import auth  # noqa: PLC0415 - as above
-    from runner.core.engine.output import named  # noqa: PLC0415 - as above
     from runner.core.kube.client import Client  # noqa: PLC0415 - as above
     from runner.core.kube.discovery import Discovery  # noqa: PLC0415 - as above
+    from runner.values.ownership import type_name  # noqa: PLC0415 - as above
 
     async with asyncio.timeout(_DISCOVERY_TIMEOUT):
         credentials = await auth.load(None, None, auth.HostEnvironment.of_process())
@@ -138,7 +138,7 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
             for gvk in kinds:
                 with contextlib.suppress(KindNotFoundError):  # a kind of another cluster, or whose CRD was deleted
                     if short in (await discovery.find(gvk)).short_names:
-                        return named(gvk)
+                        return type_name(gvk)
     return ""
 
 
@@ -155,7 +155,7 @@ def _long(object_name: str) -> str:
 
 def _show_failure(kept: Kept, ident: str) -> bool:
     """Write the cause of a failed run, and the results of its failed tasks. Return False if no event has them."""
-    from runner.core.engine import excerpt  # noqa: PLC0415 - as above
+    from runner.cli import excerpt  # noqa: PLC0415 - as above
 
     lines = excerpt.of_failure(kept.events(ident)) if kept.status(ident) == "failed" and not kept.is_live(ident) else []
     if lines:
@@ -180,7 +180,7 @@ def _show(kept: Kept, ident: str, out: BinaryIO, *, follow: bool, whole: bool) -
         sys.stderr.write("the run has no output\n")
         return
     from runner.base.log import visible  # noqa: PLC0415 - as above
-    from runner.core.engine import excerpt  # noqa: PLC0415 - as above
+    from runner.cli import excerpt  # noqa: PLC0415 - as above
     from runner.core.engine.output import ManagedFieldsFilter  # noqa: PLC0415 - as above
 
     def shown(text: str) -> bytes:

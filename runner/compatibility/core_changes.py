@@ -20,7 +20,7 @@ from runner.base.config.paths import SearchPath
 from runner.base.yamlfile import nodes, tree
 from runner.compatibility import conditions, task_fields
 from runner.compatibility.finding import Finding, Version, is_stricter, numbers
-from runner.core.watches.validation import Task, ValidationResult
+from runner.compatibility.validation import Task, ValidationResult
 from runner.values.words import shortened
 
 _TEMPLATES_FIXED = (5, 3, 0)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import yaml
 
 from runner.base.yamlfile import nodes
-from runner.core.watches.validation import Task
+from runner.compatibility.validation import Task
 
 KEYWORDS = frozenset(
     {

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import yaml
 
 from runner.base.yamlfile import nodes as yaml_nodes
+from runner.compatibility import content_nodes as nodes
 from runner.compatibility import task_fields
 from runner.compatibility.finding import Finding
-from runner.core.watches import content_nodes as nodes
-from runner.core.watches.validation import Task, ValidationResult
+from runner.compatibility.validation import Task, ValidationResult
 
 _REMOVED = {
     "k8s_facts": "kubernetes.core.k8s_info",

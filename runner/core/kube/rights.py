@@ -109,3 +109,14 @@ def _of_watch(watch: Watch, resource: ApiResource, places: Places) -> set[Right]
 
 
 OF_WATCHES = RequiredRights(_of_watch)
+
+
+def _of_metrics(settings: Settings, *_: object) -> set[Right]:
+    """Return the rights to authorize readers of metrics."""
+    if not settings.metrics_require_rbac:
+        return set()
+    reviews = {"authentication.k8s.io": "tokenreviews", "authorization.k8s.io": "subjectaccessreviews"}
+    return {right for group, plural in reviews.items() for right in granting([""], group, plural, "create")}
+
+
+OF_METRICS = RequiredRights(of_operator=_of_metrics)

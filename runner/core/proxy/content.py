@@ -17,7 +17,7 @@ import yaml
 from runner.agent.bounds import exceeds
 from runner.base.yamlfile import tree
 from runner.core.kube import decode
-from runner.core.proxy.protobuf import owners
+from runner.core.proxy import protobuf
 from runner.values.errors import ConfigError
 from runner.values.objects import Object
 
@@ -69,7 +69,7 @@ def parse(media: str, data: bytes, most: int = decode.MOST_VALUES) -> Parsed:
     if media != PROTOBUF and exceeds(data, most):
         return Parsed(None, is_complete=False)
     if media == PROTOBUF:
-        return Parsed(owners.read(data))
+        return Parsed(protobuf.read(data))
     try:
         return Parsed(*decode.loads_marked(data))
     except orjson.JSONDecodeError:
@@ -79,7 +79,7 @@ def parse(media: str, data: bytes, most: int = decode.MOST_VALUES) -> Parsed:
 def dump(media: str, obj: Object, before: bytes) -> bytes:
     """Serialize an object that was parsed from `before`, in the same media type."""
     if media == PROTOBUF:
-        return owners.add(before, obj)
+        return protobuf.add(before, obj)
     data = orjson.dumps(obj)
     if media in _OF_JSON:
         return data

@@ -18,13 +18,13 @@ import orjson
 
 from runner.agent.bounds import exceeds
 from runner.base import log
-from runner.core.engine.secret_objects import SecretValues, of_json_patch, of_secrets, of_token_request
+from runner.core.engine.run_secrets import SecretValues, of_json_patch, of_secrets, of_token_request
 from runner.core.kube import decode
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Content, Observer, complete, refusal
 from runner.core.proxy.identity import RunIdentity
-from runner.core.proxy.protobuf import secrets
 from runner.core.proxy.request import RequestInfo
+from runner.features.masking import protobuf
 
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
@@ -103,7 +103,7 @@ async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Re
 
     def learn() -> bool:
         try:
-            value, is_complete = (secrets.read(data), True) if message.media == content.PROTOBUF else message.parsed()
+            value, is_complete = (protobuf.read(data), True) if message.media == content.PROTOBUF else message.parsed()
             for values, names in read(value):
                 run.secrets.learn_secret(values, names)
         except ValueError:
@@ -181,7 +181,7 @@ class _Watched:
 
     def _events(self, stream: bytes) -> list[Any]:
         if self._is_binary:
-            objects, self._rest = secrets.split(stream)
+            objects, self._rest = protobuf.split(stream)
             return objects
         *lines, self._rest = stream.split(b"\n")
         return [decode.loads(line) for line in lines if line.strip()]

@@ -19,7 +19,7 @@ from runner.base.config import paths
 from runner.base.config.paths import SearchPath
 from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility import core_changes, task_fields, unsupported
-from runner.core.watches.validation import missing_collection
+from runner.compatibility.validation import missing_collection
 from runner.sdk.checks.templates import Scan, Use
 from runner.values.words import meant
 

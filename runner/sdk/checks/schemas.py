@@ -17,10 +17,10 @@ import yaml
 
 from runner.base.yamlfile import nodes
 from runner.base.yamlfile.tree import Problem, Problems
+from runner.compatibility.validation import ValidationResult
 from runner.core.engine.params import object_key, snake_case
 from runner.core.watches import spec_paths
 from runner.core.watches.spec_paths import Step
-from runner.core.watches.validation import ValidationResult
 from runner.core.watches.watch import Role, Watch
 from runner.sdk.checks.templates import Scan
 from runner.sdk.schema import files

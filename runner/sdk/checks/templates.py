@@ -19,9 +19,8 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from runner.base.config.paths import ImageFiles, SearchPath
 from runner.base.yamlfile.tree import Problem, Problems
-from runner.compatibility import task_fields
-from runner.core.watches import content_nodes
-from runner.core.watches.validation import Task, ValidationResult
+from runner.compatibility import content_nodes, task_fields
+from runner.compatibility.validation import Task, ValidationResult
 from runner.values.words import meant, shortened
 
 Kind: TypeAlias = Literal["module", "filter", "test", "lookup"]

@@ -18,9 +18,9 @@ from watchdog.observers.api import ObservedWatch
 from runner.app.features import FEATURE_FIELDS
 from runner.base.config.paths import SearchPath, ansible_configs
 from runner.base.config.settings import Settings
+from runner.compatibility import validation
 from runner.core.content import files as content_files
 from runner.core.content.files import BESIDE_A_PLAYBOOK, FileDigests
-from runner.core.watches import validation
 from runner.core.watches.watch import Content, Playbook, Role, Watch
 
 _BESIDE = frozenset({".yml", ".yaml", ".json", ".cfg", ".ini", ".toml", ".j2", ".py"})

@@ -13,7 +13,7 @@ import yaml
 
 from runner.compatibility import task_fields, unsupported
 from runner.compatibility.finding import Finding, numbers
-from runner.core.watches.validation import Task
+from runner.compatibility.validation import Task
 from runner.sdk.migrate.project import Project
 
 _OLD_COLLECTION, _COLLECTION = "community.kubernetes", "kubernetes.core"

@@ -17,8 +17,8 @@ from runner.base.config import paths
 from runner.base.config.paths import SearchPath
 from runner.base.yamlfile import nodes, tree
 from runner.base.yamlfile.tree import Problems, SourceText
-from runner.core.watches import validation
-from runner.core.watches.validation import ValidationResult
+from runner.compatibility import validation
+from runner.compatibility.validation import ValidationResult
 from runner.core.watches.watch import Watch
 from runner.sdk.migrate import image
 from runner.sdk.migrate.dockerfile import Dockerfile

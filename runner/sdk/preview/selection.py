@@ -17,7 +17,6 @@ from typing import Any
 from runner.base import log
 from runner.base.yamlfile import tree
 from runner.base.yamlfile.tree import Problems
-from runner.core.engine.output import named
 from runner.core.engine.run_folders import instead, kind_names
 from runner.core.kube.client import Client, PatchType, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
@@ -42,6 +41,7 @@ from runner.values.objects import (
     key_of,
     metadata,
 )
+from runner.values.ownership import type_name
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
@@ -206,7 +206,7 @@ class Selector:
         if not selection.name:
             return [target for watch in watches async for target in self._all(watch, selection.namespace)]
         if len(watches) > 1:
-            which = ", ".join(named(watch.gvk) for watch in watches)
+            which = ", ".join(type_name(watch.gvk) for watch in watches)
             raise ConfigError(f"{selection.kind!r} may be one of {which}: write KIND.GROUP/{selection.name}")
         target = await self._one(watches[0], selection)
         return [_deleted(target) if selection.deletes else target]
@@ -253,7 +253,7 @@ class Selector:
             kinds = {watch.gvk.kind.lower(): watch.gvk.kind for watch in self._watches}
             close = difflib.get_close_matches(kind.partition(".")[0], kinds, n=1)
             suggestion = f"; did you mean {kinds[close[0]]}?" if close else ""
-            known = ", ".join(named(watch.gvk) for watch in self._watches)
+            known = ", ".join(type_name(watch.gvk) for watch in self._watches)
             raise ConfigError(f"no watch is for kind {written!r}{suggestion or f'; the watches are for {known}'}")
         return watches
 

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from runner.base.config import sources
 from runner.base.credentials import auth
 from runner.core.dependents.store import KindStore, storage
-from runner.core.kube import reviews, rights
+from runner.core.kube import rights
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.rights import Places, Right
@@ -97,7 +97,7 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
     watch = watch_value(finalizer=Finalizer("cache.example.com/end", Role("end", Path("/roles/end")), {}, None))
     own = auth.OwnNamespaces("", namespace, namespace)
     needed = rights.OF_WATCHES.of_watch(watch, resource, Places([namespace], own))
-    needed |= replicas.FEATURE.rights.of_operator(SETTINGS, [watch], own) | reviews.RIGHTS.of_operator(
+    needed |= replicas.FEATURE.rights.of_operator(SETTINGS, [watch], own) | rights.OF_METRICS.of_operator(
         SETTINGS, [watch], own
     )
     assert {right.resource for right in needed} == set(AT_START)

@@ -8,7 +8,7 @@ import pytest
 
 from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
-from runner.core.watches import validation
+from runner.compatibility import validation
 from runner.sdk.checks import templates
 from runner.sdk.checks.templates import Scan
 

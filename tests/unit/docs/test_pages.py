@@ -19,7 +19,8 @@ from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
 from runner.base.config.options import REMOVED
 from runner.cli import main
-from runner.core.watches import declared, validation, watch
+from runner.compatibility import validation
+from runner.core.watches import declared, watch
 from runner.core.watches.watch import LoadedWatches
 from tests.kit.places import ROOT
 

@@ -7,8 +7,7 @@ import pytest
 
 from runner.app.features import FEATURE_FIELDS
 from runner.base.config import paths
-from runner.compatibility import core_changes, finding
-from runner.core.watches import validation
+from runner.compatibility import core_changes, finding, validation
 from tests.unit.migrate.projects import Analyse, Write
 
 Rules = Callable[..., list[tuple[str, str]]]

@@ -11,7 +11,7 @@ import yaml
 
 from runner.app.features import FEATURE_FIELDS
 from runner.base.config.paths import search_path
-from runner.core.watches import validation
+from runner.compatibility import validation
 from runner.sdk.scaffold import project
 from tests.kit.commands import Type
 

@@ -16,12 +16,11 @@ from urllib.parse import quote, urlencode
 import orjson
 
 from runner.core.proxy import calls as proxy_calls
-from runner.core.proxy import content, request
+from runner.core.proxy import content, protobuf, request
 from runner.core.proxy.calls import Answer, Call, Proceed, Whole, complete
 from runner.core.proxy.http import messages
 from runner.core.proxy.http.messages import Headers
 from runner.core.proxy.identity import RunIdentity
-from runner.core.proxy.protobuf import owners
 from runner.core.proxy.request import RequestInfo
 from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
 from runner.features.plan.trial.read_digests import UNSTABLE, read_digest
@@ -243,7 +242,7 @@ class PlanCall:
         place = namespace
         if self.overlay.only_planned(namespace):
             place = self.run.owner.ref.key.namespace or "default"
-        body = owners.renamed(data, _DECODED, place)
+        body = protobuf.renamed(data, _DECODED, place)
         reply = await self.write("POST", path_of(self.info, place, "", ""), body, [], content.PROTOBUF.encode())
         if not reply.is_success:
             raise StatusError(reply)

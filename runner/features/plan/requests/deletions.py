@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from http import HTTPStatus
 
-from runner.core.proxy import content
+from runner.core.proxy import content, protobuf
 from runner.core.proxy.calls import Answer
-from runner.core.proxy.protobuf import wire as protobuf_options
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import merged_list
 from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
 from runner.features.plan.trial.overlay import Action, Step
 from runner.values.objects import Object, ObjectKey, metadata, uid_of
+
+_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN = 1, 2, 3, 4, 5
+_PRECONDITION_TEXTS = {1: "uid", 2: "resourceVersion"}
+_KNOWN = frozenset({_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN})
 
 
 async def delete(write: PlanWrite) -> Answer:
@@ -91,9 +94,34 @@ def delete_options(plan: PlanCall, media: str, data: bytes) -> Object | None:
     if media != content.PROTOBUF:
         return plan.parsed()
     try:
-        return protobuf_options.read(data)
+        return _options(data)
     except ValueError as error:
         raise RefusedError(f"cannot read the DeleteOptions: {error}", HTTPStatus.UNSUPPORTED_MEDIA_TYPE) from error
+
+
+def _options(data: bytes) -> Object:
+    """Parse the options in protobuf as in JSON. Raises ValueError, also for unknown fields."""
+    raw = protobuf.unknown(data).get(protobuf.RAW, b"")
+    options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    for number, value in protobuf.fields(raw):
+        if number not in _KNOWN:
+            raise ValueError(f"unknown field {number} of DeleteOptions")
+        if number == _GRACE:
+            options["gracePeriodSeconds"] = value
+        elif number == _PRECONDITIONS:
+            conditions = dict(protobuf.fields(protobuf.octets(value)))
+            options["preconditions"] = {
+                name: protobuf.string(conditions[field])
+                for field, name in _PRECONDITION_TEXTS.items()
+                if field in conditions
+            }
+        elif number == _ORPHAN:
+            options["orphanDependents"] = bool(value)
+        elif number == _PROPAGATION:
+            options["propagationPolicy"] = protobuf.string(value)
+        else:
+            options.setdefault("dryRun", []).append(protobuf.string(value))
+    return options
 
 
 def _is_trial(plan: PlanCall, options: Object | None) -> bool:

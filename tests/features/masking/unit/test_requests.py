@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 import pytest
 
-from runner.core.engine import secret_objects
+from runner.core.engine import run_secrets
 from runner.core.masking.masker import MASK
-from runner.core.proxy.protobuf.wire import message, text
+from runner.core.proxy.protobuf import message, text
 from runner.features.masking.feature import FEATURE
 from runner.features.masking.requests import NO_LOG_PATH
 from tests.unit.proxy.stage import Stage
@@ -294,9 +294,9 @@ def test_runs_and_the_proxy_mean_the_same_path() -> None:
 
 @pytest.mark.parametrize("odd", [None, 5, "x", [], [5], {"data": 5}, {"data": {"a": 5}}, {"metadata": 5, "items": {}}])
 def test_odd_objects_have_no_values(odd: Any) -> None:
-    assert list(secret_objects.of_secrets(odd)) == []
-    assert list(secret_objects.of_json_patch([odd, {"path": odd, "value": odd}])) == []
-    assert list(secret_objects.of_token_request(odd)) == []
+    assert list(run_secrets.of_secrets(odd)) == []
+    assert list(run_secrets.of_json_patch([odd, {"path": odd, "value": odd}])) == []
+    assert list(run_secrets.of_token_request(odd)) == []
 
 
 async def test_the_log_names_the_reason_for_which_output_is_withheld(

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from runner.core.proxy import protobuf
 from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
-from runner.core.proxy.protobuf import owners
-from runner.core.proxy.protobuf.wire import message as encode
-from runner.core.proxy.protobuf.wire import text
+from runner.core.proxy.protobuf import message as encode
+from runner.core.proxy.protobuf import text
 from runner.features.plan.requests import handler
 from runner.features.plan.requests.handler import Planning
 from runner.features.plan.trial.overlay import Overlay
@@ -57,7 +57,7 @@ class Cluster(RecordedDependents):
         elif path.startswith("/openapi/v3/"):
             body = self.openapi
         elif method in {"POST", "PUT"} and message.body.startswith(b"k8s"):
-            body = {**(owners.read(message.body) or {}), "decoded": True}
+            body = {**(protobuf.read(message.body) or {}), "decoded": True}
         elif method in {"POST", "PUT"}:
             body = {**orjson.loads(message.body), "checked": True}
         elif method == "PATCH":

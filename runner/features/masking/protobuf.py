@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.core.proxy.protobuf.wire import RAW, TYPE_META, fields, octets, string, unknown
+from runner.core.proxy.protobuf import RAW, TYPE_META, fields, octets, read_object, string, unknown
 
 _KIND = 2
-_METADATA, _DATA, _STRING_DATA, _ITEMS = 1, 2, 4, 2
-_NAME, _NAMESPACE, _ANNOTATIONS = 1, 3, 12
+_DATA, _STRING_DATA, _ITEMS = 2, 4, 2
 _EVENT_OBJECT, _EVENT_RAW = 2, 1
 _LENGTH = 4
 """Bytes of the length prefix of each watch event."""
@@ -45,25 +44,10 @@ def split(stream: bytes) -> tuple[list[Any], bytes]:
 
 
 def _secret(raw: bytes) -> dict[str, Any]:
-    secret: dict[str, Any] = {"metadata": {}, "data": {}, "stringData": {}}
+    secret: dict[str, Any] = {**read_object(raw), "data": {}, "stringData": {}}
     for number, value in fields(raw):
-        if number == _METADATA:
-            secret["metadata"] = _metadata(octets(value))
-        elif number in {_DATA, _STRING_DATA}:
+        if number in {_DATA, _STRING_DATA}:
             entry = dict(fields(octets(value)))
             of_map = secret["data" if number == _DATA else "stringData"]
             of_map[string(entry.get(1))] = octets(entry.get(2, b""))
     return secret
-
-
-def _metadata(raw: bytes) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"annotations": {}}
-    for number, value in fields(raw):
-        if number == _NAME:
-            metadata["name"] = string(value)
-        elif number == _NAMESPACE:
-            metadata["namespace"] = string(value)
-        elif number == _ANNOTATIONS:
-            entry = dict(fields(octets(value)))
-            metadata["annotations"][string(entry.get(1))] = string(entry.get(2))
-    return metadata

@@ -19,7 +19,7 @@ from runner.base.config import paths
 from runner.base.config.paths import SearchPath
 from runner.base.yamlfile import tree
 from runner.base.yamlfile.tree import Problem, Problems, SourceText
-from runner.core.watches import content_nodes as nodes
+from runner.compatibility import content_nodes as nodes
 from runner.core.watches import watch as watches
 from runner.core.watches.field import FeatureFields
 from runner.core.watches.watch import Content, LoadedWatches, Playbook, Role, Watch

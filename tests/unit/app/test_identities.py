@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runner.base.monitoring.identity import IdentityCheck
+from runner.app.identities import IdentityCheck
 from runner.values.errors import ApiUnavailableError, ForbiddenError, UnauthorizedError
 
 pytestmark = pytest.mark.virtual_time

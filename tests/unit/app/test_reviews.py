@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.core.kube.reviews import AccessReview, AccessReviews, AccessVerdict
+from runner.app.metrics_access import AccessReview, AccessReviews, AccessVerdict
 from runner.values.errors import ApiUnavailableError
 
 USER = {"username": "system:serviceaccount:a:b", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}
@@ -39,7 +39,7 @@ class Server:
 
 
 async def judged(reviews: AccessReviews, shown: str = "good") -> AccessReview:
-    return await reviews.review(shown, "get", "/metrics")
+    return await reviews.review(shown)
 
 
 async def test_a_token_is_reviewed_first_and_then_the_access_of_its_user() -> None:

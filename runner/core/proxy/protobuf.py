@@ -1,4 +1,4 @@
-r"""Metadata and owners in Kubernetes protobuf, which Go clients use for built-in kinds.
+r"""Kubernetes protobuf, which Go clients use for built-in kinds: messages without a schema, metadata, and owners.
 
 The content is `k8s\0` and a message `Unknown` with type and raw object; the metadata is field 1 of each kind's message.
 Additions are appended, because parsers merge repeated messages (Protocol Buffers' "Last One Wins").
@@ -8,13 +8,103 @@ https://protobuf.dev/programming-guides/encoding/. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from typing import TypeAlias
 
-from runner.core.proxy.protobuf import wire
-from runner.core.proxy.protobuf.wire import MAGIC, RAW, TYPE_META, fields, flag, message, octets, string, text
 from runner.values.objects import Object, annotations_of
 from runner.values.ownership import references_of
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LARGEST_SHIFT = 63
+
+Field: TypeAlias = tuple[int, int | bytes]
+"""Number and value of a field; fixed-size numbers are bytes."""
+
+
+def fields(data: bytes) -> Iterator[Field]:
+    """Yield the fields of a message in their order. Raises ValueError."""
+    at = 0
+    while at < len(data):
+        tag, at = _number(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == _VARINT:
+            value, at = _number(data, at)
+            yield number, value
+            continue
+        if kind == _BYTES:
+            size, at = _number(data, at)
+        elif kind in {_FIXED64, _FIXED32}:
+            size = 8 if kind == _FIXED64 else 4
+        else:
+            raise ValueError(f"unknown wire type {kind}")
+        if number == 0 or at + size > len(data):
+            raise ValueError("invalid or truncated field")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Return a varint and the position after it."""
+    value = shift = 0
+    while at < len(data) and shift <= _LARGEST_SHIFT:
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:  # noqa: PLR2004 - the bit that says that more comes
+            return value, at
+        shift += 7
+    raise ValueError("unterminated varint")
+
+
+def varint(value: int) -> bytes:
+    """Encode a varint."""
+    encoded = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits go into a byte
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def flag(number: int, value: bool) -> bytes:  # noqa: FBT001 - the value itself
+    """Encode a boolean field."""
+    return varint(number << 3 | _VARINT) + varint(int(value))
+
+
+def message(number: int, content: bytes) -> bytes:
+    """Encode a field of bytes, a string or a message."""
+    return varint(number << 3 | _BYTES) + varint(len(content)) + content
+
+
+def text(number: int, content: str) -> bytes:
+    """Encode a string field."""
+    return message(number, content.encode())
+
+
+def octets(value: int | bytes) -> bytes:
+    """Return the bytes of a length-delimited field. Raises ValueError."""
+    if isinstance(value, int):
+        raise ValueError("expected a length-delimited field")  # noqa: TRY004 - the input is invalid, not the program
+    return value
+
+
+def string(value: int | bytes | None) -> str:
+    """Return the string of a field; empty if it is missing."""
+    return "" if value is None else octets(value).decode()
+
+
+MAGIC = b"k8s\0"
+"""Beginning of an object."""
+TYPE_META, RAW = 1, 2
+"""Fields of the message `Unknown`: the type of an object, and the object."""
+
+
+def unknown(data: bytes) -> dict[int, bytes]:
+    """Return the fields of the message `Unknown`, which contains each object. Raises ValueError."""
+    if not data.startswith(MAGIC):
+        raise ValueError("not Kubernetes protobuf")
+    return {number: octets(value) for number, value in fields(data[len(MAGIC) :])}
+
 
 _ENCODING = 3
 _API_VERSION, _KIND = 1, 2
@@ -36,7 +126,7 @@ def read(data: bytes) -> Object | None:
     """
     try:
         return _read(data)
-    except (ValueError, OverflowError, OSError):
+    except ValueError:
         return None
 
 
@@ -56,36 +146,36 @@ def add(data: bytes, obj: Object) -> bytes:
     )
     if not more:
         return data
-    unknown = _unknown(data)
-    return _enclosed({**unknown, RAW: unknown.get(RAW, b"") + message(_METADATA, more)})
+    parts = _unknown(data)
+    return _enclosed({**parts, RAW: parts.get(RAW, b"") + message(_METADATA, more)})
 
 
 def renamed(data: bytes, name: str, namespace: str) -> bytes:
     """Return an object that `read` accepted with another name and namespace, and without a resource version."""
-    unknown = _unknown(data)
+    parts = _unknown(data)
     more = text(_NAME, name) + text(_NAMESPACE, namespace) + text(_VERSION, "")
-    return _enclosed({**unknown, RAW: unknown.get(RAW, b"") + message(_METADATA, more)})
+    return _enclosed({**parts, RAW: parts.get(RAW, b"") + message(_METADATA, more)})
 
 
-def _enclosed(unknown: Mapping[int, bytes]) -> bytes:
-    return MAGIC + b"".join(message(number, value) for number, value in unknown.items())
+def _enclosed(parts: Mapping[int, bytes]) -> bytes:
+    return MAGIC + b"".join(message(number, value) for number, value in parts.items())
 
 
 def _unknown(data: bytes) -> dict[int, bytes]:
     """Return the fields of `Unknown`. An unusual encoding is rejected here, and left to the API server."""
-    unknown = wire.unknown(data)
-    if _enclosed(unknown) != data or unknown.get(_ENCODING):
+    parts = unknown(data)
+    if _enclosed(parts) != data or parts.get(_ENCODING):
         raise ValueError("not Kubernetes protobuf in its usual form")
-    return unknown
+    return parts
 
 
 def _read(data: bytes) -> Object:
-    unknown = _unknown(data)
-    type_meta = dict(fields(unknown.get(TYPE_META, b"")))
-    kind, raw = string(type_meta.get(_KIND)), unknown.get(RAW, b"")
-    obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **_read_object(raw)}
+    parts = _unknown(data)
+    type_meta = dict(fields(parts.get(TYPE_META, b"")))
+    kind, raw = string(type_meta.get(_KIND)), parts.get(RAW, b"")
+    obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **read_object(raw)}
     if kind.endswith("List"):
-        obj["items"] = [_read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
+        obj["items"] = [read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
     elif kind == "Status":
         status = dict(fields(raw))
         details = dict(fields(octets(status.get(_DETAILS, b""))))
@@ -94,7 +184,8 @@ def _read(data: bytes) -> Object:
     return obj
 
 
-def _read_object(raw: bytes) -> Object:
+def read_object(raw: bytes) -> Object:
+    """Parse the metadata in the message of an object. Raises ValueError."""
     metadata: Object = {}
     for number, value in fields(raw):
         if number == _METADATA:
@@ -112,13 +203,20 @@ def _read_metadata(data: bytes, metadata: Object) -> None:
         elif number in _TIMES:
             seconds = dict(fields(octets(value))).get(1)
             if isinstance(seconds, int):
-                metadata[_TIMES[number]] = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                metadata[_TIMES[number]] = _time(seconds)
         elif number == _GENERATION:
             metadata["generation"] = value
         elif number == _FINALIZERS:
             metadata.setdefault("finalizers", []).append(string(value))
         elif number == _REFERENCES:
             metadata.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
+
+
+def _time(seconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, OSError) as error:
+        raise ValueError(f"invalid time {seconds}") from error
 
 
 def _read_reference(data: bytes) -> Object:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from runner.core.proxy.self_test import SelfTest
+from runner.app.self_test import SelfTest
 
 
 @asynccontextmanager

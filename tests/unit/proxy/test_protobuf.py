@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.proxy.protobuf import owners, wire
-from runner.core.proxy.protobuf.wire import flag, message, text, varint
+from runner.core.proxy import protobuf
+from runner.core.proxy.protobuf import message, text, varint
 
 NAMED = b"\n\x0a\n\x08settings"
 """Field 1, the metadata, with a name."""
@@ -31,18 +31,18 @@ def described(**metadata: Any) -> dict[str, Any]:
 
 
 def test_an_objects_type_name_and_owners_are_read() -> None:
-    assert owners.read(enclosed(NAMED + DATA)) == described(name="settings")
+    assert protobuf.read(enclosed(NAMED + DATA)) == described(name="settings")
     owned = enclosed(NAMED + DATA + b"\n\x1dj\x13" + ADDED[2:] + b"\x30\x01\x38\x00" + NOTED)
     references = [{**REFERENCE, "controller": True, "blockOwnerDeletion": False}]
     expected = described(name="settings", ownerReferences=references, annotations={"n": "v"})
-    assert owners.read(owned) == expected
+    assert protobuf.read(owned) == expected
 
 
 def test_the_metadata_of_an_answer_is_read_as_in_json() -> None:
     time = message(8, b"\x08" + varint(1764417600))
     meta = text(1, "a") + text(3, "ns") + text(5, "uid") + text(6, "7") + b"\x38\x02" + time
     meta += message(11, text(1, "app") + text(2, "shop")) + text(14, "example.com/wait") + text(2, "")
-    assert owners.read(enclosed(message(1, meta))) == described(
+    assert protobuf.read(enclosed(message(1, meta))) == described(
         name="a",
         namespace="ns",
         uid="uid",
@@ -56,7 +56,7 @@ def test_the_metadata_of_an_answer_is_read_as_in_json() -> None:
 
 def test_the_items_of_a_list_and_the_uid_of_a_deleted_object_are_read() -> None:
     def answer(kind: str, raw: bytes) -> dict[str, Any]:
-        return owners.read(b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)) or {}
+        return protobuf.read(b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)) or {}
 
     items = b"".join(message(2, message(1, text(1, name))) for name in ("a", "b"))
     found = answer("ConfigMapList", message(1, text(2, "9")) + items)
@@ -66,11 +66,11 @@ def test_the_items_of_a_list_and_the_uid_of_a_deleted_object_are_read() -> None:
 
 def test_added_owners_are_appended_and_nothing_else_changes() -> None:
     before = enclosed(NAMED + DATA, b"\x1a\0\x22\0")
-    assert owners.add(before, described(name="settings")) == before
+    assert protobuf.add(before, described(name="settings")) == before
     wanted = described(ownerReferences=[REFERENCE], annotations={"n": "v"})
     after = enclosed(NAMED + DATA + b"\n\x19" + ADDED + NOTED, b"\x1a\0\x22\0")
-    assert owners.add(before, wanted) == after
-    assert owners.add(after, wanted) == after
+    assert protobuf.add(before, wanted) == after
+    assert protobuf.add(after, wanted) == after
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def test_added_owners_are_appended_and_nothing_else_changes() -> None:
     ],
 )
 def test_data_that_is_not_an_object_is_not_read(data: bytes) -> None:
-    assert owners.read(data) is None
+    assert protobuf.read(data) is None
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_are_too_strange(data: bytes) -> None:
-    owners.read(b"k8s\0" + data)
+    protobuf.read(b"k8s\0" + data)
 
 
 _TEXTS = st.text(max_size=200)
@@ -111,47 +111,17 @@ _REFERENCES = st.lists(
 
 @given(_REFERENCES, st.dictionaries(_TEXTS, _TEXTS, max_size=3))
 def test_added_owners_can_be_read(references: list[dict[str, Any]], annotations: dict[str, str]) -> None:
-    added = owners.add(enclosed(NAMED + DATA), described(ownerReferences=references, annotations=annotations))
-    found = (owners.read(added) or {})["metadata"]
+    added = protobuf.add(enclosed(NAMED + DATA), described(ownerReferences=references, annotations=annotations))
+    found = (protobuf.read(added) or {})["metadata"]
     assert found.get("ownerReferences", []) == references
     assert found.get("annotations", {}) == annotations
-
-
-TYPE = message(1, text(1, "v1") + text(2, "DeleteOptions"))
-
-
-def encoded(raw: bytes) -> bytes:
-    return b"k8s\0" + TYPE + message(2, raw)
-
-
-def test_all_fields_are_read() -> None:
-    raw = varint(1 << 3) + varint(30) + message(2, text(1, "u") + text(2, "7")) + flag(3, value=True)
-    raw += text(4, "Foreground") + text(5, "All") + text(5, "None")
-    assert wire.read(encoded(raw)) == {
-        "kind": "DeleteOptions",
-        "apiVersion": "v1",
-        "gracePeriodSeconds": 30,
-        "preconditions": {"uid": "u", "resourceVersion": "7"},
-        "orphanDependents": True,
-        "propagationPolicy": "Foreground",
-        "dryRun": ["All", "None"],
-    }
-    assert wire.read(encoded(b"")) == {"kind": "DeleteOptions", "apiVersion": "v1"}
-
-
-@pytest.mark.parametrize(
-    "data", [b"{}", b"k8s\0\xff", encoded(b"\x0a"), encoded(flag(9, value=True)), encoded(text(1, ""))[:-1]]
-)
-def test_invalid_options_are_errors(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        wire.read(data)
 
 
 def test_an_object_gets_another_name_and_no_version() -> None:
     kind = message(1, text(1, "v1") + text(2, "ConfigMap"))
     data = b"k8s\0" + kind + message(2, message(1, text(1, "a") + text(3, "ns") + text(6, "5")))
-    renamed = owners.renamed(data, "b", "other")
-    found = owners.read(renamed)
+    renamed = protobuf.renamed(data, "b", "other")
+    found = protobuf.read(renamed)
     assert found is not None
     assert found["metadata"] == {"name": "b", "namespace": "other"}
     assert renamed.endswith(text(6, ""))

@@ -1,1 +1,0 @@
-"""Objects in the protobuf encoding of the Kubernetes API."""
