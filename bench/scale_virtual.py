@@ -16,7 +16,7 @@ from runner.base import log
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.queue.reasons import RunReason
 from runner.core.queue.request import ReconcileRequest

@@ -93,9 +93,20 @@ class Authority:
             )
         )
         if hosts:
-            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
+            builder = builder.add_extension(_alternatives(hosts), critical=False)
         return KeyPair(_pem(builder.sign(self.key, hashes.SHA256())), private_pem(key))
+
+
+def self_signed(name: str, hosts: Sequence[str], valid: dt.timedelta) -> KeyPair:
+    """Return a certificate of a server without an authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = (
+        _builder(_name(name), _name(name), key.public_key(), valid)
+        .add_extension(_alternatives(hosts), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(_pem(certificate), private_pem(key))
 
 
 def expiry(certificate: bytes) -> dt.datetime:
@@ -160,6 +171,10 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _alternatives(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([_general_name(host) for host in hosts])
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -80,7 +80,7 @@ class OwnerClaim:
 
 
 def type_name(gvk: GVK) -> str:
-    """Return a kind as the type annotation spells it."""
+    """Return a kind as `kubectl` and the type annotation spell it: `Kind.group`; `Kind` for the core group."""
     return f"{gvk.kind}.{gvk.group}" if gvk.group else gvk.kind
 
 

@@ -18,7 +18,7 @@ from runner.core.engine.run_root import RunRoot
 from runner.core.kube.cache import Cache
 from runner.core.kube.watch_events import Synced, WatchEvent
 from runner.core.queue.queue import WorkQueue
-from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.own_hooks import OwnerCheck
 from runner.features.replicas import kernel_deadline
 from runner.values.lease_guard import LeaseGuard
 from runner.values.ownership import OwnerState

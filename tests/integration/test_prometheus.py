@@ -13,7 +13,7 @@ import yaml
 
 import runner
 from runner.base.meters import Meters
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.reconcile.metrics import Metrics
 from runner.values.objects import GVK

@@ -14,7 +14,7 @@ from runner.core.engine.job import Event
 from runner.core.kube.cache import Cache
 from runner.core.kube.health import Health, HealthState
 from runner.core.kube.watch_events import Applied, Deleted
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.watches.watch import Watch
 from runner.features.ui.journal import Journal
@@ -33,9 +33,17 @@ class Objects:
 
     def __init__(self) -> None:
         self.revision = 0
+        self.trouble: str | None = None
+        self.is_missing = False
         self.parsed = 0
         """Objects that were requested whole."""
         self._cache = Cache()
+
+    def problem(self) -> str | None:
+        return self.trouble
+
+    def waits(self) -> bool:
+        return self.is_missing
 
     def all_keys(self) -> list[ObjectKey]:
         return list(self._cache.keys())
@@ -90,18 +98,10 @@ class AKind:
         self.watch = watch or watch_value()
         self.informer = Objects()
         self.queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
-        self.trouble: str | None = None
-        self.is_missing = False
 
     @property
     def gvk(self) -> GVK:
         return self.watch.gvk
-
-    def problem(self) -> str | None:
-        return self.trouble
-
-    def waits(self) -> bool:
-        return self.is_missing
 
 
 def views_of(

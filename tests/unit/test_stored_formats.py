@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from runner.base.config import sources
+from runner.core.dependents.ownership import WrittenObjects
 from runner.core.dependents.store import KindStore, storage
-from runner.core.dependents.written import WrittenObjects
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.state import FileState

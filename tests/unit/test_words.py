@@ -25,7 +25,7 @@ _SCHEMA = "the API server prunes fields that a schema does not have"
 EXEMPT: Mapping[str, tuple[set[str], str]] = {
     "core/engine/job.py": ({"plan"}, _STORED),
     "core/kube/meaning.py": ({"plan", "prune", "rollout", "lent", "warm"}, _REFUSALS),
-    "core/kube/object_status.py": ({"rollout"}, _WORKLOAD),
+    "core/kube/object_state.py": ({"rollout"}, _WORKLOAD),
     "core/dependents/notification.py": ({"rollout"}, _WORKLOAD),
     "core/reconcile/attempt.py": ({"plan", "approve"}, _MODE),
     "core/reconcile/runs.py": ({"plan", "plans"}, _STORED),

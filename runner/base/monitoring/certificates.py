@@ -15,18 +15,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-
-from runner.base import log
+from runner.base import log, pki
 from runner.values.errors import ConfigError
 
 _POLL_INTERVAL = 2.0
 _VALID = dt.timedelta(days=3650)
 """Longer than the life of a pod: clients do not verify the certificate, so expiry has no benefit."""
-_BACKDATED = dt.timedelta(minutes=5)
 _log = log.get(__name__)
 
 
@@ -104,22 +98,5 @@ def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 def _self_signed(host: str) -> tuple[bytes, bytes]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATED)
-        .not_valid_after(now + _VALID)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host), x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    return (
-        certificate.public_bytes(serialization.Encoding.PEM),
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
-    )
+    pair = pki.self_signed(host[:64], (host, "localhost"), _VALID)
+    return pair.certificate, pair.key

@@ -26,10 +26,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.core.dependents.notification import Notification, RunWrite
-from runner.core.dependents.observations import Observed, Seen, Source
-from runner.core.kube.object_state import ObjectState, changed, difference, sentence, status_changed, writer
-from runner.core.kube.object_status import UNREAD
+from runner.core.dependents.notification import Notification, Observed, RunWrite, Seen, Source
+from runner.core.kube.object_state import UNREAD, ObjectState, changed, difference, sentence, status_changed, writer
 from runner.core.kube.watch_events import Relist
 from runner.core.watches.policy import StatusTrigger
 from runner.values.objects import GVK, ObjectKey, ObjectRef

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from runner.base import log
-from runner.core.dependents.written import RecordsByWatch, WriteRecord
+from runner.core.dependents.ownership import RecordsByWatch, WriteRecord
 from runner.core.kube.client import Client
 from runner.core.kube.state import ClusterState, FileState, StateStore, until_available
 from runner.values.errors import ApiError

@@ -25,14 +25,12 @@ from runner.base.monitoring.background import Background
 from runner.core.dependents.kind import DependentKind, KindListener, Owned
 from runner.core.dependents.ledger import Ledger
 from runner.core.dependents.notification import DeferredNotifications, Notification, RunWrite, Trigger
-from runner.core.dependents.ownership import OwnerRules, owns
+from runner.core.dependents.ownership import MOST_MARKS, OwnerRules, WrittenObjects, owns
 from runner.core.dependents.store import KindsByWatch, KindStore
-from runner.core.dependents.written import MOST_MARKS, WrittenObjects
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.object_state import ObjectState
 from runner.core.kube.watch import watchers
-from runner.core.kube.watch_stream import WatchPolicy
 from runner.core.watches.watch import Watch
 from runner.values.backoff import JitteredBackoff
 from runner.values.digests import digest
@@ -350,7 +348,6 @@ class Dependents:
             resource.gvk,
             self._namespaces,
             Selection(metadata_only=True),
-            WatchPolicy(),
         )
         uses_generation = resource.uses_generation
         ledger = Ledger(

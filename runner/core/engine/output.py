@@ -13,6 +13,7 @@ from runner.base.config.settings import RUNNER_DIR
 from runner.core.engine.artifacts import KEEP_NONE
 from runner.core.engine.job import Job
 from runner.values.objects import GVK, ObjectKey
+from runner.values.ownership import type_name
 
 STDOUT = "stdout"
 """File in a run's folder with all its output."""
@@ -20,11 +21,6 @@ _IN_LINE = re.compile(r'"managedFields": ?\[')
 _OPENING = re.compile(r'(?P<margin>[ +-]?\s*)(?:"managedFields": ?\[|managedFields:)\s*$')
 """First line of a list over several lines: JSON with indentation, perhaps in a diff, or YAML."""
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]]')
-
-
-def named(gvk: GVK) -> str:
-    """Return the name of a kind for `kubectl`: `Kind.group`, or `Kind` alone for the core group."""
-    return f"{gvk.kind}.{gvk.group}" if gvk.group else gvk.kind
 
 
 def pointer(job: Job) -> str:
@@ -41,7 +37,7 @@ JOB_OF_POD = "pod"
 
 def logs_command(gvk: GVK, key: ObjectKey, run_dir: Path) -> str:
     """Return the command that shows the output of an object's last run."""
-    command = f"ansible-operator logs {named(gvk)}/{key.name}"
+    command = f"ansible-operator logs {type_name(gvk)}/{key.name}"
     if key.namespace:
         command += f" -n {key.namespace}"
     if not run_dir.is_relative_to(RUNNER_DIR):

@@ -8,16 +8,21 @@ watch's vars, the finalizer's vars. The result lists:
 - the keys of the spec that collide;
 - the variables that a spec must not set.
 
-Pure; must not import any I/O.
+`convert` runs a conversion in a thread. All other functions are pure.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+import orjson
 
 from runner.core.engine.extravars import Foreign
 from runner.core.watches import spec_paths
@@ -260,3 +265,27 @@ def _text(path: _Path) -> str:
 
 def _cut(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+
+
+T = TypeVar("T")
+
+_LARGE = 64 * 1024
+"""Bytes of JSON."""
+_ONE: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+"""Lock for large objects of each event loop."""
+
+
+def is_large(obj: Mapping[str, Any]) -> bool:
+    """Return True if an object of the API server waits for other large ones."""
+    return len(orjson.dumps(obj)) > _LARGE
+
+
+async def convert(function: Callable[..., T], *args: object, large: bool, **keywords: object) -> T:
+    """Return the result of a function that converts an object, in a thread: large objects one at a time.
+
+    A large object needs half a second of CPU time. Several at once would delay the event loop, and with it leases and
+    probes, because threads share the interpreter.
+    """
+    one = _ONE.setdefault(asyncio.get_running_loop(), asyncio.Lock()) if large else nullcontext()
+    async with one:
+        return await asyncio.to_thread(function, *args, **keywords)

@@ -18,9 +18,10 @@ from runner.agent import process_tree
 from runner.core.engine import processes, retention, run_dir
 from runner.core.engine.artifacts import LATEST
 from runner.core.engine.job import Event
-from runner.core.engine.output import JOB_OF_POD, STDOUT, named
+from runner.core.engine.output import JOB_OF_POD, STDOUT
 from runner.values.errors import ConfigError, NotKeptError
 from runner.values.objects import GVK, ObjectKey, first_names
+from runner.values.ownership import type_name
 
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 _AFTER_KIND = 2
@@ -120,7 +121,7 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
     of_kind = [folder for folder in known if kind.lower() in kind_names(folder.gvk)]
     if not of_kind:
         gvks = sorted({folder.gvk for folder in known})
-        kinds = [named(gvk) for gvk in gvks]
+        kinds = [type_name(gvk) for gvk in gvks]
         raise UnknownKindError(f"no run of a kind {kind!r} is kept below {root}{instead(kind, kinds)}", gvks)
     matching = [folder for folder in of_kind if folder.key.name == name and namespace in {None, folder.key.namespace}]
     matching = [folder for folder in matching if not folder.is_deleted] or matching
@@ -132,7 +133,7 @@ def find(root: Path, object_name: str, namespace: str | None) -> Kept:
             "deleted object is kept for some minutes; afterwards, use the log of the operator"
         )
     if len(matching) > 1:
-        which = ", ".join(sorted(f"{named(folder.gvk)} {folder.key}" for folder in matching))
+        which = ", ".join(sorted(f"{type_name(folder.gvk)} {folder.key}" for folder in matching))
         raise NotKeptError(f"{object_name} may be one of {which}: select it with --namespace, or KIND.GROUP/NAME")
     return matching[0]
 

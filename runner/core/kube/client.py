@@ -232,14 +232,13 @@ class Client:
         *,
         uid: str = "",
         version: str = "",
-        propagation: str = "Background",
         user: str = "",
     ) -> Object:
         """Request the deletion of an object.
 
         With `uid`, raises ConflictError if another object has the name; with `version`, if the object has changed.
         """
-        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         conditions = {name: value for name, value in (("uid", uid), ("resourceVersion", version)) if value}
         if conditions:
             options["preconditions"] = conditions

@@ -17,15 +17,16 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from http.client import responses
 from types import MappingProxyType
 from typing import NoReturn
 
 from runner.base import log
 from runner.base.credentials.auth import Credentials
+from runner.core.kube import forbidden, service_accounts
 from runner.core.proxy import request
 from runner.core.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
-from runner.core.proxy.handlers import refusals
 from runner.core.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.core.proxy.handlers.forward import Forward
 from runner.core.proxy.http import messages
@@ -69,9 +70,7 @@ class Proxy:
         for handler in reversed(handlers):
             self.forward = partial(handler.handle, proceed=self.forward)
         self._requested = [observer.requested for observer in observers if observer.requested is not None]
-        self._answered = [
-            observer.answered for observer in (*observers, refusals.OBSERVER) if observer.answered is not None
-        ]
+        self._answered = [observer.answered for observer in (*observers, REFUSALS) if observer.answered is not None]
         self._own_paths = own_paths
         self._malformed = _MalformedRequests()
         self._newcomers = Newcomers("API proxy")
@@ -312,3 +311,25 @@ def _note(call: Call, status: int, seconds: float) -> None:
         code=status or "client disconnected",
         milliseconds=round(seconds * 1000, 1),
     )
+
+
+async def answered(call: Call, answer: Answer) -> None:
+    """Record a refusal in the statistics of the run."""
+    statuses = await answer.objects("Status") if answer.status == HTTPStatus.FORBIDDEN else []
+    if not statuses:
+        return
+    status = statuses[0]
+    missing = forbidden.read(str(status.get("message") or ""))
+    run = call.run.run
+    if missing is not None:
+        run.stats.lacks(missing)
+        if run.stats.absent_user is None and run.service_account:
+            run.stats.absent_user = ""  # one question for each run
+            if await run.account_exists() is False:
+                run.stats.absent_user = service_accounts.user(run.service_account)
+    if forbidden.terminating(status):
+        run.stats.terminates(call.info.namespace)
+
+
+REFUSALS = Observer(answered=answered)
+"""Records missing rights, service accounts and terminating namespaces from responses with status 403."""

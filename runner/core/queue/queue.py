@@ -17,8 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
-from runner.core.queue.line import Line, Precedence, Turns, Waiting
+from runner.core.queue.line import ConcurrencyLimit, Line, Precedence, Turns, Waiting
 from runner.core.queue.reasons import RunReason
 from runner.core.queue.request import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest
 from runner.values.backoff import Backoff

@@ -1,4 +1,4 @@
-"""Reasons of runs: their urgency, and what follows from each.
+"""Reasons of runs, their urgency, and what follows from each; and annotations whose new value starts a run.
 
 A feature that requests runs defines its own reason next to the code that requests them. Other code reads the properties
 of a reason, and names none of a feature.
@@ -6,7 +6,10 @@ of a reason, and names none of a feature.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from runner.values.objects import RUN_REQUESTED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,3 +56,21 @@ RESYNC = RunReason("periodic resync", 600.0, is_announced=False, is_skippable=Tr
 
 CORE = (CHANGED, CREATED, REQUESTED, DELETED, DEPENDENT, REQUEUED, RETRY, PRESENT, GONE, RESYNC)
 """The reasons of an operator without features."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An annotation whose new value starts a run."""
+
+    annotation: str
+    reason: RunReason
+    on_removal: bool = False
+    """True if its removal starts a run too."""
+
+    def differs(self, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+        """Return True if a change of these annotations starts a run."""
+        value = new.get(self.annotation, "")
+        return value != old.get(self.annotation, "") and (self.on_removal or value != "")
+
+
+RUN_MARK = Mark(RUN_REQUESTED, REQUESTED)

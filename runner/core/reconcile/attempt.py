@@ -17,10 +17,10 @@ from runner.core.engine.job import EventSink, Job, RunResult, UnrecordedRun
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
+from runner.core.queue.reasons import RUN_MARK, Mark
 from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.decisions import RetryTerms, RunContent
-from runner.core.reconcile.marks import RUN_MARK, Mark
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_log import ObjectEvents
 from runner.core.status.conditions import Condition

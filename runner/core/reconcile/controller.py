@@ -68,14 +68,6 @@ class Controller:
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
-    def problem(self) -> str | None:
-        """Return why the kind is not watched; None while it is."""
-        return self.informer.problem()
-
-    def waits(self) -> bool:
-        """Return True while the API server does not serve the kind."""
-        return self.informer.waits()
-
     async def follow(self) -> None:
         """Turn the events of the kind's objects into requests until canceled."""
         self.queue.hold_reruns()

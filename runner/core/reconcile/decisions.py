@@ -13,16 +13,15 @@ Changes of labels or status alone start no run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from runner.base.page import plural
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.marks import Mark
+from runner.core.queue.reasons import Mark, RunReason
 from runner.core.watches.policy import FinalizerLimit, RetryPolicy, RunPolicy
 from runner.core.watches.watch import NEXT_CHANGE, Content, Watch
 from runner.values.backoff import Backoff
@@ -87,7 +86,7 @@ def _deletion_reason(
 
 
 def _marked(marks: Sequence[Mark], old: Summary, new: Summary) -> Mark | None:
-    return next((mark for mark in marks if mark.differs(old, new)), None)
+    return next((mark for mark in marks if mark.differs(old.marks, new.marks)), None)
 
 
 def _content_changed(old: Summary, new: Summary) -> bool:
@@ -99,11 +98,9 @@ def _content_changed(old: Summary, new: Summary) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunContent:
-    """Content and variables of a run, and the finalizer's part in it."""
+    """Content of a run, and the finalizer's part in it."""
 
     content: Content
-    vars: Mapping[str, Any]
-    """Finalizer vars; empty in an ordinary run."""
     add_first: JSONPatch | None
     """Patch that adds our finalizer to the object before the run."""
     finalizing: bool
@@ -115,10 +112,10 @@ def run_content(watch: Watch, obj: Object) -> RunContent | None:
     finalizer = watch.finalizer
     if not is_deleting(obj):
         add_first = finalizer_added(finalizer.name, obj) if finalizer is not None else None
-        return RunContent(watch.content, {}, add_first=add_first, finalizing=False)
+        return RunContent(watch.content, add_first=add_first, finalizing=False)
     if finalizer is None or finalizer.name not in finalizers_of(obj):
         return None
-    return RunContent(finalizer.content, finalizer.vars, add_first=None, finalizing=True)
+    return RunContent(finalizer.content, add_first=None, finalizing=True)
 
 
 def finalizer_added(name: str, obj: Object) -> JSONPatch | None:

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
     from runner.core.proxy.calls import Handler, Observer, Proceed
     from runner.core.proxy.handlers.served import ServedResources
     from runner.core.proxy.identity import Session
-    from runner.core.queue.reasons import RunReason
+    from runner.core.queue.reasons import Mark, RunReason
     from runner.core.queue.request import Cause
     from runner.core.reconcile.controller import Controller
     from runner.core.reconcile.kind import Operator
-    from runner.core.reconcile.marks import Mark
     from runner.core.reconcile.run_access import AccessObserver
     from runner.core.reconcile.run_log import RunObserver
     from runner.core.watches.field import FeatureFields

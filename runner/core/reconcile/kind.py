@@ -25,8 +25,7 @@ from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.feature import Part
 from runner.core.reconcile.hooks import Hooks
 from runner.core.reconcile.metrics import Metrics
-from runner.core.reconcile.own_hooks import Refusals
-from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.own_hooks import OwnerCheck, Refusals
 from runner.core.reconcile.run_access import AccessObserver
 from runner.core.reconcile.runs import Runs
 from runner.core.status.writer import StatusWriter

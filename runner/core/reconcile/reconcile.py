@@ -237,7 +237,7 @@ class Reconciler:
         """Report an object that cannot run as it is. Without a result it waits for a change."""
         fields = {name: interim.otherwise for name, interim in attempt.interim.items()}
         await self._write(attempt, attempt.obj, replace(report.unusable(why), fields=fields))
-        self._scope.about(attempt.obj).unusable(why)
+        self._scope.about(attempt.obj).record("Warning", "NotRunnable", "Wait", why)
         message = "Object cannot run; retrying" if result is not None else "Object cannot run; waiting for a change"
         self._log.error(message, error=why, **attempt.key._asdict())
         return result or Terminal(ran=False)

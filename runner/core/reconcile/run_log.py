@@ -28,7 +28,7 @@ from runner.core.queue import reasons
 from runner.core.queue.request import ReconcileRequest
 from runner.core.status import report
 from runner.core.watches.watch import content_name
-from runner.values.objects import PAUSED, ObjectRef, first_names, mapping
+from runner.values.objects import ObjectRef, first_names, mapping
 
 _PHASE = "phase:"
 _MARKED = "runner_on_ok"
@@ -43,14 +43,6 @@ class ObjectEvents:
 
     events: EventQueue
     about: ObjectRef
-
-    def paused(self) -> None:
-        """The object is paused."""
-        self.record("Normal", "Paused", "Wait", f"Not run while the annotation {PAUSED} is true")
-
-    def unusable(self, why: str) -> None:
-        """The object cannot run as it is."""
-        self.record("Warning", "NotRunnable", "Wait", why)
 
     def refused(self, why: str) -> None:
         """The API server refuses a request about the object."""

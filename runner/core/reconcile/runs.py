@@ -13,10 +13,10 @@ from typing import TypeVar
 from runner.base import log
 from runner.base.config import paths
 from runner.base.config.settings import Settings
-from runner.core.engine import artifacts, conversion, params, retention
+from runner.core.engine import artifacts, params, retention
 from runner.core.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, RunResult, canceled
 from runner.core.kube.discovery import ApiResource
-from runner.core.kube.presence import ABSENT
+from runner.core.kube.watch_health import ABSENT
 from runner.core.proxy.identity import ObjectView, RunStats
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
@@ -77,9 +77,9 @@ class JobFactory:
         """
         watch, settings, overrides = self._watch, self._settings, attempt.overrides
         cause = attempt.request.cause
-        large = conversion.is_large(attempt.obj)
+        large = params.is_large(attempt.obj)
         finalizing = attempt.executes.finalizing
-        parameters = await conversion.convert(
+        parameters = await params.convert(
             params.build, attempt.obj, watch, cause=cause, finalizing=finalizing, large=large
         )
         job = Job(
@@ -133,7 +133,7 @@ class JobFactory:
         if overrides.limited:
             bound.warning(report.LIMITED_ANNOTATIONS_ADVICE, problems=list(overrides.limited))
         marked = self._watch.mark_unsafe
-        template = await conversion.convert(params.has_template, obj.get("spec"), large=large) if marked else None
+        template = await params.convert(params.has_template, obj.get("spec"), large=large) if marked else None
         if template is not None:
             bound.info(
                 "A string of the spec looks like a template and is not evaluated; "

@@ -37,6 +37,7 @@ FINALIZER_RAN = "FinalizerNotRemoved"
 REQUEST_REFUSED = "RequestRefused"
 """A condition of objects about which the API server refuses a request of the operator."""
 OBSERVED = "observedGeneration"
+PAUSED_MESSAGE = f"Not run while the annotation {PAUSED} is true"
 _SHORT = 600
 """Bytes of a message that leave room for its task and path within the 1,000 bytes of an Event's note."""
 MOST_NAMED = 20
@@ -204,9 +205,8 @@ def request_accepted(obj: Object) -> StatusReport:
 
 def paused() -> StatusReport:
     """Return the change for a paused object."""
-    message = f"Not run while the annotation {PAUSED} is true"
-    health = kstatus.ready("Unknown", kstatus.PAUSED, message)
-    return StatusReport((make("Running", "False", "Paused", message),), health)
+    health = kstatus.ready("Unknown", kstatus.PAUSED, PAUSED_MESSAGE)
+    return StatusReport((make("Running", "False", "Paused", PAUSED_MESSAGE),), health)
 
 
 def ignored(obj: Object, variables: Sequence[str]) -> tuple[Condition, ...]:
@@ -264,12 +264,11 @@ def observed(obj: Object, report: StatusReport) -> StatusReport:
     if generation is None:
         return report
     about = {OBSERVED: generation}
-    return StatusReport(
-        tuple({**condition, **about} for condition in report.conditions),
-        {kind: condition and {**condition, **about} for kind, condition in report.health.items()},
-        generation if report.health else None,
-        report.fields,
-        report.follows,
+    return replace(
+        report,
+        conditions=tuple({**condition, **about} for condition in report.conditions),
+        health={kind: condition and {**condition, **about} for kind, condition in report.health.items()},
+        generation=generation if report.health else None,
     )
 
 

@@ -231,16 +231,13 @@ class StatusWriter:
 
     def _gives_up(self, resource: ApiResource) -> bool:
         if not self._cannot and "status" not in resource.subresources:
-            self._stop(
-                "Status is not written: the kind has no status subresource; add `subresources: {status: {}}`", None
-            )
+            self._stop("Status is not written: the kind has no status subresource; add `subresources: {status: {}}`")
         return self._cannot
 
-    def _stop(self, message: str, error: Exception | None) -> None:
-        if self._cannot:
-            return
+    def _stop(self, message: str) -> None:
+        if not self._cannot:
+            self._log.warning(message)
         self._cannot = True
-        self._log.warning(message, error=str(error) if error else None)
 
     def _note_refused(self, kept: Kept, error: ApiError) -> None:
         """Log each distinct refusal of an object, and the first pause of a namespace."""
@@ -291,7 +288,7 @@ class StatusWriter:
             return
         hint = "add these fields to the CRD's schema, or x-kubernetes-preserve-unknown-fields: true below status"
         if "status.conditions" in lost:
-            self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}", None)
+            self._stop(f"Status is not written: the kind's schema drops our conditions; {hint}")
             return
         if self._pruned >= frozenset(lost):
             return

@@ -127,7 +127,6 @@ class Watch:
     policy: RunPolicy
     mode: RunMode
     """Whether runs execute the role, plan it, or wait for an approval."""
-    """Whether to skip runs at start and periodic runs if nothing changed."""
     line: int
     """First line of the entry in watches.yaml, counted from 1."""
     more: Slots = EMPTY

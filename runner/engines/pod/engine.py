@@ -24,8 +24,8 @@ from typing import Any
 
 from runner.base import log
 from runner.base.config import atomic_file
-from runner.core.engine.conversion import convert
 from runner.core.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResult
+from runner.core.engine.params import convert
 from runner.core.engine.pipeline import Pipeline, Stop
 from runner.core.engine.run_dir import private_folder
 from runner.core.engine.run_root import RunRoot

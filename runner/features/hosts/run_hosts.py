@@ -7,7 +7,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 from runner.base import log
-from runner.core.engine import conversion, params
+from runner.core.engine import params
 from runner.core.engine.job import Job, RunResult
 from runner.core.kube.client import Client
 from runner.core.kube.meaning import Request
@@ -67,8 +67,8 @@ class RunHosts(Hooks):
         watch, policy = self._watch, self._watch.more.get(INVENTORY)
         if policy is None:
             return attempt
-        large = conversion.is_large(attempt.obj)
-        named = await conversion.convert(spec.read, attempt.obj.get("spec"), policy, watch, large=large)
+        large = params.is_large(attempt.obj)
+        named = await params.convert(spec.read, attempt.obj.get("spec"), policy, watch, large=large)
         ssh_credentials = await self._credentials(policy, attempt)
         before = record.entries(attempt.obj)
         listed = record.all_hosts(named.hosts, before, tries_dead=attempt.request.reason in _TRIES_DEAD)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
+from runner.core.queue.reasons import Mark, RunReason
 from runner.core.queue.request import Cause
 from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
-from runner.core.reconcile.marks import Mark
 from runner.core.status.own import OwnStatus
 from runner.features.plan import drift_fields, plan_status
 from runner.features.plan.drift_fields import DRIFT_POLICY

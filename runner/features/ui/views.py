@@ -109,7 +109,14 @@ class Views:
     def fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes whenever a view can have changed."""
         queues = [
-            (kind.informer.revision, kind.queue.adds, len(kind.queue), kind.queue.active, kind.problem(), kind.waits())
+            (
+                kind.informer.revision,
+                kind.informer.problem(),
+                kind.informer.waits(),
+                kind.queue.adds,
+                len(kind.queue),
+                kind.queue.active,
+            )
             for kind in self._kinds.values()
         ]
         return (self._journal.revision, *(added.revision() for added in self._sections), *queues)
@@ -296,8 +303,8 @@ class Views:
             "waiting": len(queue),
             "objects": sum(counts.values()),
             "states": counts,
-            "problem": kind.problem(),
-            "waits": kind.waits(),
+            "problem": kind.informer.problem(),
+            "waits": kind.informer.waits(),
         }
 
     def _row(self, row: ObjectRow) -> JSON | None:

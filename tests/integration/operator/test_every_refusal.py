@@ -39,10 +39,10 @@ _LIMIT = 5.0
 """Seconds that the operator waits for an answer."""
 SHORT = f"""
 import functools, sys
-from runner.base.events import series
+from runner.base.events import recorder
 from runner.core.kube import client
 client.ClientLimits = functools.partial(client.ClientLimits, total={_LIMIT})
-series._OF_ALL = (10_000, 100)
+recorder._OF_ALL = (10_000, 100)
 from runner.cli.main import main
 sys.exit(main())
 """

@@ -26,7 +26,7 @@ def attempt_value(
     fields: dict[str, Any] = {
         "request": ReconcileRequest(key_of(obj), reason, (), 0, 0, 0.0),
         "obj": obj,
-        "executes": RunContent(Role("thing", Path("/roles/thing")), {}, add_first=None, finalizing=finalizing),
+        "executes": RunContent(Role("thing", Path("/roles/thing")), add_first=None, finalizing=finalizing),
         "resource": RESOURCE,
         "guard": LeaseGuard(lambda: True),
         "ident": "ident",

@@ -14,16 +14,15 @@ from runner.core.engine.run_secrets import RunSecrets
 from runner.core.kube.cache import Cache, Change, Summary
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
-from runner.core.kube.presence import Unknown
 from runner.core.kube.watch_events import Applied, Deleted
+from runner.core.kube.watch_health import Unknown
 from runner.core.proxy.identity import RunStats
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.hooks import Hooks
-from runner.core.reconcile.own_hooks import Annotations, FinalizerRemoval, Pause, Refusals, RunReports
-from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.own_hooks import Annotations, FinalizerRemoval, OwnerCheck, Pause, Refusals, RunReports
 from runner.core.reconcile.reconcile import Reconciler
 from runner.core.reconcile.run_access import Grant, RunAccess
 from runner.core.reconcile.runs import JobFactory, Runs

@@ -44,16 +44,16 @@ FINALIZED = watch_value(content=ROLE, finalizer=Finalizer(NAME, CLEANUP, {"state
 def test_an_object_gets_the_finalizer_before_its_first_run(watch: Watch, obj: Object, added: list[str] | None) -> None:
     plan = decisions.run_content(watch, obj)
     assert plan is not None
-    assert (plan.content, plan.vars, plan.finalizing) == (ROLE, {}, False)
+    assert (plan.content, plan.finalizing) == (ROLE, False)
     assert (plan.add_first[-1] if plan.add_first else None) == (
         {"op": "add", "path": "/metadata/finalizers", "value": added} if added else None
     )
 
 
-def test_deletion_runs_the_finalizers_content_with_its_vars() -> None:
+def test_deletion_runs_the_finalizers_content() -> None:
     plan = decisions.run_content(FINALIZED, _object(NAME, deleting=True))
     assert plan is not None
-    assert (plan.content, plan.vars, plan.finalizing) == (CLEANUP, {"state": "absent"}, True)
+    assert (plan.content, plan.finalizing) == (CLEANUP, True)
 
 
 @pytest.mark.parametrize("watch", [FINALIZED, PLAIN], ids=["with finalizer", "without"])

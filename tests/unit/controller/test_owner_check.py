@@ -16,7 +16,7 @@ from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.attempt import Attempt, ForgetRegistry
 from runner.core.reconcile.decisions import Done, Retry
 from runner.core.reconcile.hooks import Skip
-from runner.core.reconcile.owner_check import OwnerCheck
+from runner.core.reconcile.own_hooks import OwnerCheck
 from runner.features.plan.feature import DRIFT
 from runner.features.prune.feature import PRUNE
 from runner.features.references.feature import REFERENCE

@@ -9,7 +9,7 @@ import pytest
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile import decisions, marks
+from runner.core.reconcile import decisions
 from runner.core.watches.watch import Finalizer, Watch
 from runner.features.plan import feature as planning
 from runner.features.plan.plan_status import APPROVE
@@ -45,7 +45,7 @@ def _reason(
     watch: Watch, old: Summary | None, new: Summary | None, *, initial: bool = False, waits: bool = False
 ) -> RunReason | None:
     change = Change(ObjectKey("ns", "a"), old, new, initial=initial)
-    return decisions.run_reason(watch, change, (*planning.MARKS, marks.RUN_MARK), waits=waits)
+    return decisions.run_reason(watch, change, (*planning.MARKS, reasons.RUN_MARK), waits=waits)
 
 
 CASES = {

@@ -11,8 +11,8 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from runner.core.dependents.ownership import WriteRecord
 from runner.core.dependents.store import KindStore, storage
-from runner.core.dependents.written import WriteRecord
 from runner.core.kube.client import Client
 from runner.core.kube.state import FileState, Stored
 from runner.values.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from runner.core.engine.conversion import convert, is_large
+from runner.core.engine.params import convert, is_large
 
 
 async def test_large_objects_are_converted_one_at_a_time_and_do_not_delay_small_ones() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.core.engine.event_filter import EventFilter
+from runner.core.engine.child import EventFilter
 
 SENT = ["11111111-2222-4333-8444-555555555555", "66666666-2222-4333-8444-555555555555_2"]
 UNSENT = "99999999-2222-4333-8444-555555555555"

@@ -51,11 +51,11 @@ async def test_a_patch_names_its_type(api: Api, client: Client, kind: PatchType)
 
 async def test_a_deletion_can_insist_on_the_object_it_means(api: Api, client: Client) -> None:
     api.on(PATH, api.reply({"kind": "Status"}))
-    await client.delete(WIDGETS, KEY, uid="u-1", propagation="Foreground")
+    await client.delete(WIDGETS, KEY, uid="u-1")
     assert orjson.loads(api.of(PATH)[0].body) == {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
-        "propagationPolicy": "Foreground",
+        "propagationPolicy": "Background",
         "preconditions": {"uid": "u-1"},
     }
 

@@ -10,11 +10,10 @@ import pytest
 from runner import __version__
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
-from runner.core.reconcile import object_series
-from runner.core.reconcile.metrics import Metrics
-from runner.core.reconcile.object_series import OTHERS, ObjectSeries
+from runner.core.reconcile import metrics
+from runner.core.reconcile.metrics import OTHERS, Metrics, ObjectSeries
 from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("example.com", "v1", "Thing")
@@ -147,7 +146,7 @@ async def test_a_watch_that_has_received_nothing_yet_has_no_age() -> None:
 
 
 async def test_namespaces_that_come_and_go_for_ever_cost_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(object_series, "MOST_NAMESPACES", 2)
+    monkeypatch.setattr(metrics, "MOST_NAMESPACES", 2)
     series = ObjectSeries()
     for namespace in ("a", "b", "c", "d", "a"):
         series.ran(THING, namespace, 1.0)

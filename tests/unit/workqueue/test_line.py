@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
-from runner.core.queue.line import Line, Precedence, Turns, Waiting
+from runner.core.queue.line import ConcurrencyLimit, Line, Precedence, Turns, Waiting
 from runner.core.queue.queue import Offer, choose
 from runner.core.queue.request import Cause
 from runner.values.objects import ObjectKey

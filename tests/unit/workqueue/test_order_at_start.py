@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.values.objects import LastResult, ObjectKey, last_result
 

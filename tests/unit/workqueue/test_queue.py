@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
 from runner.values.backoff import MAX_BACKOFF, Backoff

@@ -24,7 +24,7 @@ from functools import partial
 import pytest
 
 from runner.core.queue import reasons
-from runner.core.queue.concurrency import ConcurrencyLimit
+from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, Offer, WorkQueue
 from runner.core.queue.reasons import RunReason
 from runner.core.queue.request import ReconcileRequest

@@ -155,7 +155,7 @@ def test_the_output_of_a_failed_run_opens_at_the_failure(crowd: Crowd, reader: R
 def test_a_kind_without_its_crd_is_waited_for(crowd: Crowd, reader: Reader) -> None:
     reader.open(crowd.url)
     reader.await_text("5000 ready", "live")
-    crowd.do(lambda: setattr(crowd.kind, "is_missing", True))
+    crowd.do(lambda: setattr(crowd.kind.informer, "is_missing", True))
     reader.await_text("waiting for its CRD")
 
 

@@ -196,7 +196,7 @@ async def test_objects_have_their_next_run(page: Shown) -> None:
 async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_first(tmp_path: Path) -> None:
     kinds = [AKind(replace(watch_value(), gvk=GVK("g.example.com", "v1", name))) for name in ("A", "B", "C", "D")]
     kinds[1].informer.put("one", condition("Stalled"))
-    kinds[2].trouble = "forbidden"
+    kinds[2].informer.trouble = "forbidden"
     place = OperatorInfo("shop", "https://10.0.0.1:6443", (), tmp_path, 0.0)
     views = Views(place, cast("Any", kinds), Journal(lambda: 0.0))
     found = await views.overview()
@@ -340,7 +340,7 @@ async def test_a_kind_that_is_not_served_waits_for_its_crd_and_comes_first(page:
     assert (await page.fetched("overview"))["kinds"][0]["waits"] is False
     async with page.ask("/events") as stream:
         await _next(stream)
-        page.kind.is_missing = True
+        page.kind.informer.is_missing = True
         while not (await _next(stream))["kinds"][0]["waits"]:
             pass
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.base.credentials.proxies import choose
+from runner.base.credentials.auth import choose_proxy
 from runner.values.errors import ConfigError
 
 PROXY = {"HTTPS_PROXY": "http://proxy:3128", "HTTP_PROXY": "http://other:3128"}
@@ -32,18 +32,18 @@ PROXY = {"HTTPS_PROXY": "http://proxy:3128", "HTTP_PROXY": "http://other:3128"}
     ],
 )
 def test_no_proxy_means_what_it_means_to_kubectl(server: str, no_proxy: str, expected: str | None) -> None:
-    assert choose({"server": server}, {**PROXY, "NO_PROXY": no_proxy}) == expected
+    assert choose_proxy({"server": server}, {**PROXY, "NO_PROXY": no_proxy}) == expected
 
 
 def test_the_kubeconfigs_proxy_wins() -> None:
     cluster = {"server": "https://127.0.0.1", "proxy-url": "http://mine:1"}
-    assert choose(cluster, {**PROXY, "no_proxy": "*"}) == "http://mine:1"
+    assert choose_proxy(cluster, {**PROXY, "no_proxy": "*"}) == "http://mine:1"
 
 
 def test_small_letters_and_a_missing_scheme_do() -> None:
-    assert choose({"server": "https://api.example.com"}, {"https_proxy": "proxy:3128"}) == "http://proxy:3128"
+    assert choose_proxy({"server": "https://api.example.com"}, {"https_proxy": "proxy:3128"}) == "http://proxy:3128"
 
 
 def test_a_proxy_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="socks5"):
-        choose({"server": "https://api.example.com", "proxy-url": "socks5://p:1"}, {})
+        choose_proxy({"server": "https://api.example.com", "proxy-url": "socks5://p:1"}, {})

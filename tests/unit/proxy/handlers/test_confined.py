@@ -8,7 +8,7 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from runner.core.proxy.handlers.confined import Confined
+from runner.core.proxy.handlers.authenticate import Confined
 from runner.values.objects import ObjectKey
 from tests.unit.proxy.stage import OWNER, Stage, Staged
 

@@ -18,8 +18,7 @@ from runner.core.proxy import request
 from runner.core.proxy.handlers.owners import ADOPT, INJECT_OWNER
 from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
-from runner.core.proxy.protobuf import owners
-from runner.core.proxy.protobuf.wire import message, text
+from runner.core.proxy.protobuf import message, read, text
 from runner.values.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
 from runner.values.objects import Object, ObjectKey
 from runner.values.ownership import Owner, OwnerState
@@ -239,8 +238,8 @@ async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
     other = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}
     cluster.existing[ObjectKey("ns", "a")] = config_map(ownerReferences=[other, REFERENCE])
     header = "Content-Type: application/vnd.kubernetes.protobuf"
-    created = owners.read((await send(stage, f"POST {PATH}", content, header)).body)
-    replaced = owners.read((await send(stage, f"PUT {PATH}/a", content, header)).body)
+    created = read((await send(stage, f"POST {PATH}", content, header)).body)
+    replaced = read((await send(stage, f"PUT {PATH}/a", content, header)).body)
     assert created == {
         "apiVersion": "v1",
         "kind": "ConfigMap",

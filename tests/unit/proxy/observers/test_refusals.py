@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import orjson
 
-from runner.core.proxy.protobuf.wire import message, text
+from runner.core.proxy.protobuf import message, text
 from tests.unit.proxy.stage import Stage, Staged, make_run
 
 
