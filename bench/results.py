@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, TypeVar
+
+T = TypeVar("T", int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,11 @@ def show(result: Result) -> None:
 def tell(text: str) -> None:
     """Say what goes on."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def size(name: str, default: T) -> T:
+    """Return the number or the names in `BENCH_<name>`, which makes a benchmark smaller."""
+    return type(default)(os.environ.get(f"BENCH_{name}", default))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
