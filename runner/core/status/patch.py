@@ -79,7 +79,7 @@ def dropped_fields(obj: Object, report: StatusReport, own: OwnStatus) -> list[st
         if condition in report.conditions or own.wrote(stored):
             missing.update(f"{_IN_CONDITIONS}.{name}" for name in condition if name not in stored)
     status = mapping(obj.get("status"))
-    if report.generation is not None and OBSERVED not in status:
+    if report.generation is not None and OBSERVED not in status and not _is_of_role(written, own):
         missing.add(f"status.{OBSERVED}")
     missing.update(
         f"status.{name}" for name, value in report.fields.items() if value and not _is_kept(status, name, value)
@@ -99,6 +99,12 @@ _IN_CONDITIONS = "status.conditions[]"
 def _has_health(obj: Object, own: OwnStatus) -> bool:
     ready = find(conditions_of(obj), kstatus.READY)
     return ready is not None and own.wrote(ready)
+
+
+def _is_of_role(conditions: list[Condition], own: OwnStatus) -> bool:
+    """Return whether there is a `Ready` of a role, for which `status.observedGeneration` is written later."""
+    ready = find(conditions, kstatus.READY)
+    return ready is not None and not own.wrote(ready)
 
 
 def _fold(conditions: list[Condition], report: StatusReport, own: OwnStatus, now: float) -> None:
@@ -142,8 +148,8 @@ def _is_result(old: Condition, new: Condition, own: OwnStatus) -> bool:
 def _observing(obj: Object, status: Mapping[str, Any], report: StatusReport, own: OwnStatus) -> JSONPatch:
     """Set `status.observedGeneration`, or remove it together with our `Ready`."""
     path = f"/status/{OBSERVED}"
-    ready, stored = report.health.get(kstatus.READY), find(conditions_of(obj), kstatus.READY)
-    if ready is not None and ready["status"] == "Unknown" and stored is not None and not own.wrote(stored):
+    ready = report.health.get(kstatus.READY)
+    if ready is not None and ready["status"] == "Unknown" and _is_of_role(conditions_of(obj), own):
         return []  # a role's own `Ready` is about an earlier generation until its run has ended
     if report.generation is not None and status.get(OBSERVED) != report.generation:
         return [{"op": "add", "path": path, "value": report.generation}]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.cluster import kubectl_of
 from tests.kit.kstatus import kstatus
 from tests.kit.wait import patience, wait_until
 
@@ -21,32 +21,41 @@ _ROLE = """
 - name: Refuse
   ansible.builtin.fail: {msg: "no room for {{ size }}"}
   when: size > 2
+- name: Report
+  operator_sdk.util.k8s_status:
+    api_version: "{{ _test_example_com_thing.apiVersion }}"
+    kind: Thing
+    name: "{{ ansible_operator_meta.name }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    conditions: [{type: Foo, status: "False"}]
+  when: reports | default(false)
 """
 
 
 @pytest.fixture
 def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None]:
+    kubectl = kubectl_of(devcluster, f"--namespace={things.namespace}")
+
     def wait(condition: str) -> None:
-        subprocess.run(
-            [
-                *(str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={things.namespace}"),
-                *("wait", f"--for=condition={condition}", f"--timeout={patience():.0f}s", "thing/one"),
-            ],
-            check=True,
-            capture_output=True,
-        )
+        kubectl("wait", f"--for=condition={condition}", f"--timeout={patience():.0f}s", "thing/one")
 
     return wait
 
 
-def test_kubectl_wait_interprets_the_health_conditions(
+def test_kubectl_wait_interprets_the_health_conditions_and_those_of_any_shape_are_repaired(
     project: Project, things: Things, api: Api, kubectl_wait: Callable[[str], None]
 ) -> None:
+    twice = [{"type": kind, "status": value} for kind in ("Foo", "Ready", "Failure") for value in ("True", "False")]
+    shapes = {"null": [None], "twice": [*twice, "words"], "map": {"ready": True}}
+    for name, shape in shapes.items():
+        things.create(name, {"size": 1, "reports": True})
+        path = f"/apis/test.example.com/v1/namespaces/{things.namespace}/things/{name}/status"
+        api.call("PATCH", path, {"status": {"conditions": shape}}, "application/merge-patch+json")
     project.role("thing", _ROLE)
     project.watch("thing", retry={"attempts": 1})
     sample = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
     project.watches.append({**sample, "healthConditions": False})
-    project.start()
+    operator = project.start()
     base = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
     api.call(
         "POST", base, {"apiVersion": sample["group"] + "/v1alpha1", "kind": "Memcached", "metadata": {"name": "m"}}
@@ -67,10 +76,10 @@ def test_kubectl_wait_interprets_the_health_conditions(
     kubectl_wait("Stalled")
     assert kstatus(things.get("one") or {}) == "Failed"
     found = things.conditions("one")
-    path = project.folder / "roles/thing/tasks/main.yml"
-    assert found["Ready"]["message"] == f"no room for 3 (task 'Refuse', {path}:2)"
+    place = f"{project.folder}/roles/thing/tasks/main.yml:2"
+    assert found["Ready"]["message"] == f"no room for 3 (task 'Refuse', {place})"
     message = found["Failure"]["message"].splitlines()
-    assert message[:2] == ["no room for 3", f"task 'Refuse', {path}:2"]
+    assert message[:2] == ["no room for 3", f"task 'Refuse', {place}"]
     assert f"ansible-operator logs Thing.test.example.com/one -n {things.namespace}" in message[-1]
     assert f"{project.folder}/runs/test.example.com/v1/Thing/{things.namespace}/one" in message[-1]
 
@@ -83,30 +92,6 @@ def test_kubectl_wait_interprets_the_health_conditions(
     assert "observedGeneration" not in sample_status
     assert {each["type"] for each in sample_status["conditions"]} <= {"Running", "Successful", "Failure"}
 
-
-_REPORT = """
-- name: Report
-  operator_sdk.util.k8s_status:
-    api_version: "{{ _test_example_com_thing.apiVersion }}"
-    kind: Thing
-    name: "{{ ansible_operator_meta.name }}"
-    namespace: "{{ ansible_operator_meta.namespace }}"
-    conditions: [{type: Foo, status: "False"}]
-"""
-
-
-def test_conditions_of_any_shape_are_repaired_by_the_operator_and_the_module(
-    project: Project, things: Things, api: Api
-) -> None:
-    twice = [{"type": kind, "status": value} for kind in ("Foo", "Ready", "Failure") for value in ("True", "False")]
-    shapes = {"null": [None], "twice": [*twice, "words"], "map": {"ready": True}}
-    for name, conditions in shapes.items():
-        things.create(name)
-        path = f"/apis/test.example.com/v1/namespaces/{things.namespace}/things/{name}/status"
-        api.call("PATCH", path, {"status": {"conditions": conditions}}, "application/merge-patch+json")
-    project.role("thing", _REPORT)
-    project.watch("thing")
-    operator = project.start()
     for name in shapes:
         things.await_success(name)
         types = [each["type"] for each in (things.get(name) or {})["status"]["conditions"]]

@@ -102,14 +102,11 @@ def test_a_roles_own_ready_wins() -> None:
     own = {"type": "Ready", "status": "False", "reason": "ClusterForming", "message": "1 of 3"}
     world.obj["status"] = {"conditions": [own]}
     world.begin()
-    world.end(SUCCESS)
+    for said in (report.run_began(world.obj), report.run_ended(SUCCESS, report.FailureDetails())):
+        # What waits for the end of the run is not what the schema drops.
+        assert dropped_fields(world.obj, report.observed(world.obj, said), OWN_STATUS) == []
+        world.end(SUCCESS)
     assert find(world.obj["status"]["conditions"], "Ready") == own
-    assert (
-        dropped_fields(
-            world.obj, report.observed(world.obj, report.run_ended(SUCCESS, report.FailureDetails())), OWN_STATUS
-        )
-        == []
-    )
 
 
 def test_a_roles_own_ready_is_about_the_generation_that_was_run_to_its_end() -> None:
