@@ -9,6 +9,7 @@ import http.client
 import logging
 import sys
 import tempfile
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -230,16 +231,42 @@ def things(api: Api, namespace: str) -> Things:
     return Things(api, namespace)
 
 
-@pytest.fixture
-def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
-    """A folder as a user makes it; `project.start()` starts `ansible-operator run` in it, with a service account."""
-    kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, tmp_path)
-    project = Project(tmp_path / "project", namespace, kubeconfig, api)
+@contextlib.contextmanager
+def _project(api: Api, devcluster: DevCluster, namespace: str, folder: Path) -> Iterator[Project]:
+    kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), namespace, folder)
+    project = Project(folder / "project", namespace, kubeconfig, api)
     project.folder.mkdir()
     yield project
     project.close()
     defects = [line for operator in project.operators for line in operator.lines(msg=DEFECT)]
     assert defects == [], defects
+
+
+@pytest.fixture
+def project(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Project]:
+    """A folder as a user makes it; `project.start()` starts `ansible-operator run` in it, with a service account."""
+    with _project(api, devcluster, namespace, tmp_path) as project:
+        yield project
+
+
+@pytest.fixture(scope="module")
+def shared_project(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """The same for all tests of a module, which are a group of xdist and give their objects different names."""
+    name = f"test-{uuid.uuid4().hex[:10]}"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    with _project(api, devcluster, name, tmp_path_factory.mktemp("shared")) as project:
+        yield project
+    _remove_finalizers(devcluster.control.api(), name)
+    api.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def neighbour(api: Api, namespace: str) -> Iterator[Things]:
+    """The Things of a namespace beside that of the operator."""
+    name = f"{namespace}-neighbour"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    yield Things(api, name)
+    api.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture

@@ -170,6 +170,11 @@ class Things:
         self.await_condition(name, "Successful")
         return self.await_condition(name, "Running")
 
+    def events(self, name: str, reason: str) -> list[dict[str, Any]]:
+        """Return the Events about an object with this reason."""
+        found = self._api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        return [each for each in found if (each["regarding"]["name"], each["reason"]) == (name, reason)]
+
     def await_gone(self, name: str) -> None:
         wait_until(lambda: self.get(name) is None, f"{name} to go")
 

@@ -112,6 +112,15 @@ class Operator:
         """Send a request to one of its ports on loopback."""
         return urllib3.request("GET", f"http://127.0.0.1:{port}{path}", retries=False, timeout=patience())
 
+    def port(self, path: str) -> int:
+        """The port that serves a path."""
+        (port,) = (line["port"] for line in self.lines("Serving") if path in line["paths"])
+        return int(port)
+
+    def get(self, path: str) -> str:
+        """Return the answer to a request for a path that it serves."""
+        return self.fetch(self.port(path), path).data.decode()
+
     def stop(self, timeout: float = 60) -> int:
         """Stop it as Kubernetes does; return its exit code."""
         self.process.send_signal(signal.SIGTERM)
@@ -147,11 +156,26 @@ class Project:
 
     def grant(self, groups: list[str], resources: list[str]) -> None:
         """Let the operator's account do with these what it may do with its own kinds."""
-        path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{self.namespace}"
-        role = self.api.call("GET", path)
         verbs = ["get", "list", "watch", "patch", "update"]
-        role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": verbs})
-        self.api.call("PUT", path, role)
+        self.permit({"apiGroups": groups, "resources": resources, "verbs": verbs})
+
+    def permit(self, *rules: Mapping[str, Any]) -> None:
+        """Give the operator's account more rights."""
+        self.rules = [*self.rules, *rules]
+
+    @property
+    def rules(self) -> list[Any]:
+        """The rights of the operator's account."""
+        found: list[Any] = self.api.call("GET", self._cluster_role)["rules"]
+        return found
+
+    @rules.setter
+    def rules(self, rules: Sequence[Mapping[str, Any]]) -> None:
+        self.api.call("PUT", self._cluster_role, {**self.api.call("GET", self._cluster_role), "rules": rules})
+
+    @property
+    def _cluster_role(self) -> str:
+        return f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{self.namespace}"
 
     def allow_lease(self, name: str) -> None:
         """Give the operator's account the rights of config/rbac for its Lease."""
