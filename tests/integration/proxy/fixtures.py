@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -35,26 +34,25 @@ from runner.features.plan.requests.handler import Planning
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.sdk.devcluster import DevCluster
-from runner.values.objects import GVK, ObjectKey, ObjectRef, metadata
+from runner.values.objects import GVK, ObjectRef, metadata
 from runner.values.ownership import Owner
 from tests.integration.proxy.bed import Dump, Observer, Operating, Passed, Standing
-from tests.kit.cluster import Kubectl
-from tests.kit.wait import patience
+from tests.kit.cluster import Kubectl, kubectl_of
+from tests.kit.objects import Api
+from tests.kit.wait import patience, wait_until
 
 _USED = "configmaps,secrets,pods,namespaces,events,deployments.apps,clusterroles"
 """Kinds that the tests write."""
 _OF_OTHERS = {"Node", "ComponentStatus", "IPAddress", "ServiceCIDR"}
 """Kinds without a namespace whose objects the API server and kubelets write, for the Services of any test too."""
-_DEADLINE = 30.0
+_OF_EACH_NAMESPACE = ("configmaps/kube-root-ca.crt", "serviceaccounts/default")
 
 
 @pytest.fixture
-def standing(devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Standing]:
+def standing(api: Api, devcluster: DevCluster, namespace: str, tmp_path: Path) -> Iterator[Standing]:
     """A proxy whose run belongs to a ConfigMap `owner` in the test's namespace."""
-    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
-    subprocess.run([*command, "create", "configmap", "owner"], check=True, capture_output=True)
-    uid = subprocess.check_output([*command, "get", "configmap", "owner", "-o=jsonpath={.metadata.uid}"], text=True)
-    owner = Owner(ObjectRef(GVK("", "v1", "ConfigMap"), ObjectKey(namespace, "owner"), uid), namespaced=True)
+    made = api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "owner"}})
+    owner = Owner(ObjectRef.of(GVK("", "v1", "ConfigMap"), made), namespaced=True)
     run = RunIdentity("job", owner, True, True, "")  # noqa: FBT003 - by the dataclass's order
     ready: list[Standing] = []
     started, stop = threading.Event(), asyncio.Event()
@@ -152,21 +150,14 @@ def exec_pod(devcluster: DevCluster, kubectl: Kubectl) -> str:
 
 
 @pytest.fixture
-def dump(devcluster: DevCluster, namespace: str) -> Dump:
+def dump(api: Api, devcluster: DevCluster, namespace: str) -> Dump:
     """Versions of the objects in the test's namespaces and of the cluster scope, read directly."""
-    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
-
-    ready = [
-        "wait",
-        "--for=create",
-        f"--timeout={patience():.0f}s",
-        "configmap/kube-root-ca.crt",
-        "serviceaccount/default",
-    ]
-    subprocess.run([*command, f"--namespace={namespace}", *ready], check=True, capture_output=True)
+    of_each = [f"/api/v1/namespaces/{namespace}/{each}" for each in _OF_EACH_NAMESPACE]
+    wait_until(lambda: all(api.call("GET", path) for path in of_each), "the objects that each namespace has")
+    kubectl = kubectl_of(devcluster)
 
     def read(kinds: str = _USED) -> dict[str, str]:
-        found = json.loads(subprocess.check_output([*command, "get", kinds, "-A", "-o=json"], text=True))["items"]
+        found = json.loads(kubectl("get", kinds, "-A", "-o=json"))["items"]
         versions = {}
         for each in found:
             meta = metadata(each)
@@ -182,11 +173,5 @@ def dump(devcluster: DevCluster, namespace: str) -> Dump:
 @pytest.fixture
 def all_kinds(devcluster: DevCluster) -> str:
     """All kinds that can be listed, except leases."""
-    command = [
-        str(devcluster.kubectl),
-        f"--kubeconfig={devcluster.kubeconfig}",
-        "api-resources",
-        "--verbs=list",
-        "-o=name",
-    ]
-    return ",".join(set(subprocess.check_output(command, text=True).split()) - {"leases.coordination.k8s.io"})
+    names = kubectl_of(devcluster)("api-resources", "--verbs=list", "-o=name").split()
+    return ",".join({*names} - {"leases.coordination.k8s.io"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import pytest
 import urllib3
 
 from runner.core.proxy.identity import RunIdentity, RunStats
+from tests.kit.cluster import kubectl_of
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name
 @pytest.fixture
 def narrow(standing: Standing, devcluster: DevCluster, namespace: str) -> RunIdentity:
     """A run as an account that may do little in the test's namespace and nothing elsewhere."""
-    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
+    kubectl = kubectl_of(devcluster, f"--namespace={namespace}")
     for words in (
         "create serviceaccount narrow",
         "create role narrow --verb=get,create --resource=configmaps,pods",
@@ -35,7 +35,7 @@ def narrow(standing: Standing, devcluster: DevCluster, namespace: str) -> RunIde
         "wait quota/no-more --for=jsonpath={.status.hard.configmaps}=1 --timeout=120s",
         f"label namespace {namespace} pod-security.kubernetes.io/enforce=restricted",
     ):
-        subprocess.run([*command, *words.split()], check=True, capture_output=True)
+        kubectl(*words.split())
     return replace(standing.run, service_account=f"{namespace}/narrow", stats=RunStats())
 
 

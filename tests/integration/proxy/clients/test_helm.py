@@ -1,4 +1,4 @@
-"""Helm through the proxy: the client itself, and kubernetes.core's modules that start it."""
+"""Helm through the proxy; the modules of kubernetes.core that start it are in `operator/test_children.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.integration.proxy.bed import Standing
-    from tests.integration.proxy.clients.tools import Helm, Play
+    from tests.integration.proxy.clients.tools import Helm
     from tests.kit.cluster import Kubectl
 
     Owners = Callable[[str, str], list[str]]
@@ -56,43 +56,3 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
     assert kubectl("get", "secrets", "--field-selector=type=helm.sh/release.v1", "-o=name") == ""
     # What helm discovers is kept under one name, whatever the run.
     assert len(list((tmp_path / ".kube" / "cache" / "discovery").iterdir())) == 1
-
-
-MODULES = """
-    - helm: &release
-        {name: shop, release_namespace: "{{ ns }}", chart_ref: "{{ folder }}/chart", wait: true, wait_timeout: 60s}
-      register: installed
-    - helm: *release
-      register: again
-    - kubernetes.core.helm: {<<: *release, values: {colour: blue}}
-      register: upgraded
-    - helm_info: {name: shop, release_namespace: "{{ ns }}"}
-      register: info
-    - k8s_info: {kind: ConfigMap, name: shop, namespace: "{{ ns }}"}
-      register: config
-    - helm: {name: shop, release_namespace: "{{ ns }}", state: absent, wait: true}
-      register: removed
-    - k8s_info: {kind: ConfigMap, namespace: "{{ ns }}", label_selectors: [chart=shop]}
-      register: left
-    - ansible.builtin.set_fact:
-        result:
-          changed: "{{ [installed, again, upgraded, removed] | map(attribute='changed') }}"
-          values: "{{ info.status.release_values | default(info.status['values']) }}"
-          revision: "{{ info.status.revision }}"
-          status: "{{ info.status.status }}"
-          colour: "{{ config.resources[0].data.colour }}"
-          owners: "{{ config.resources[0].metadata.ownerReferences | map(attribute='name') }}"
-          left: "{{ left.resources }}"
-"""
-
-
-def test_the_helm_modules_install_upgrade_and_remove(helm: Helm, play: Play, chart: Path) -> None:
-    assert play(MODULES).result == {
-        "changed": [True, False, True, True],
-        "values": {"colour": "blue"},
-        "revision": "2",
-        "status": "deployed",
-        "colour": "blue",
-        "owners": ["owner"],
-        "left": [],
-    }

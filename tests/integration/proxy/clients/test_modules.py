@@ -40,6 +40,17 @@ STATES = """
       register: applied
       loop: [1, 2]
     - k8s:
+        apply: true
+        server_side_apply: {field_manager: role}
+        definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: served, namespace: "{{ ns }}"}, data: {a: b}}
+      register: served
+    - k8s: {template: {path: "{{ folder }}/template.yaml"}}
+      register: templated
+    - k8s_json_patch:
+        {kind: ConfigMap, name: served, namespace: "{{ ns }}", patch: [{op: add, path: /data/d, value: e}]}
+    - k8s_cluster_info:
+      register: cluster
+    - k8s:
         state: present
         force: true
         definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: applied, namespace: "{{ ns }}"}, data: {e: f}}
@@ -61,12 +72,23 @@ STATES = """
           forced: "{{ [forced.result.data, forced.result.metadata.ownerReferences.0.name] }}"
           removed: "{{ [removed.changed, again.changed] }}"
           left: "{{ left.resources }}"
+          others: "{{ [served, templated] | map(attribute='result.metadata.ownerReferences.0.name') }}"
+          present: "{{ lookup('kubernetes.core.k8s', kind='ConfigMap', namespace=ns, resource_name='served').data }}"
+          absent: "{{ lookup('kubernetes.core.k8s', kind='ConfigMap', namespace=ns, resource_name='mine') }}"
+          version: "{{ lookup('kubernetes.core.k8s', cluster_info='version') | string | length > 0 }}"
+          kinds: "{{ cluster.apis.keys() | length > 5 }}"
 """
 
 
-def test_every_state_of_an_object(play: Play, standing: Standing) -> None:
+TEMPLATE = "apiVersion: v1\nkind: Secret\nmetadata: {name: templated, namespace: '{{ ns }}'}\n"
+
+
+def test_every_state_of_an_object(play: Play, standing: Standing, tmp_path: Path) -> None:
+    (tmp_path / "template.yaml").write_text(TEMPLATE)
     result = play(STATES).result
     name, generated, secret = result.pop("created")
+    assert result.pop("version")
+    assert result.pop("kinds")
     assert (name, generated[:4], secret) == ("mine", "gen-", "mine")
     assert result == {
         "owners": ["owner", "owner", "owner"],
@@ -76,7 +98,12 @@ def test_every_state_of_an_object(play: Play, standing: Standing) -> None:
         "forced": [{"e": "f"}, "owner"],
         "removed": [True, False],
         "left": [],
+        "others": ["owner", "owner"],
+        "present": {"a": "b", "d": "e"},
+        "absent": [],
     }
+    # What clients discover is kept under one name, whatever the run.
+    assert len([*tmp_path.glob("k8srcp-*.json"), *tmp_path.glob("osrcp-*.json")]) == 1
     assert {f"deleted configmaps {each} of owner" for each in ("mine", generated)} <= set(standing.observer.reports)
 
 
