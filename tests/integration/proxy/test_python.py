@@ -13,7 +13,6 @@ import kubernetes.client
 import kubernetes.config
 import kubernetes.dynamic
 import kubernetes.stream
-import kubernetes.watch
 import pytest
 
 from tests.kit.wait import patience
@@ -26,7 +25,7 @@ kube: Any = kubernetes
 
 
 @pytest.fixture
-def api(standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+def client(standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """A client from the run's kubeconfig; what it keeps on disk stays in the test's folder."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with kube.config.new_client_from_config(str(standing.kubeconfig)) as made:
@@ -37,24 +36,8 @@ def named(name: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **fields}
 
 
-def test_the_typed_client_creates_reads_patches_and_deletes(api: Any, namespace: str) -> None:
-    core = kube.client.CoreV1Api(api)
-    made = core.create_namespaced_config_map(namespace, named("a", data={"a": "b"}))
-    assert [owner.name for owner in made.metadata.owner_references] == ["owner"]
-    assert core.patch_namespaced_config_map("a", namespace, {"data": {"c": "d"}}).data == {"a": "b", "c": "d"}
-    made.data = {"e": "f"}
-    made.metadata.resource_version = None
-    made.metadata.owner_references = None
-    replaced = core.replace_namespaced_config_map("a", namespace, made)
-    assert (replaced.data, replaced.metadata.owner_references[0].name) == ({"e": "f"}, "owner")
-    core.delete_namespaced_config_map("a", namespace)
-    with pytest.raises(kube.client.ApiException) as caught:
-        core.read_namespaced_config_map("a", namespace)
-    assert caught.value.status == 404
-
-
-def test_the_four_patches_pass(api: Any, namespace: str) -> None:
-    config_maps = kube.dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
+def test_the_four_patches_pass(client: Any, namespace: str) -> None:
+    config_maps = kube.dynamic.DynamicClient(client).resources.get(api_version="v1", kind="ConfigMap")
     for kind in ("json", "merge", "strategic-merge", "apply"):
         config_maps.create(named(kind, data={"a": "b"}), namespace=namespace)
         patch: Any = named(kind, data={"c": "d"})
@@ -69,35 +52,8 @@ def test_the_four_patches_pass(api: Any, namespace: str) -> None:
         assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
 
 
-def test_all_runs_share_one_discovery_cache(standing: Standing, namespace: str, tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    tempfile_dir, tempfile.tempdir = tempfile.tempdir, str(kept)
-    try:
-        for _ in range(3):
-            with kube.config.new_client_from_config(str(standing.kubeconfig)) as api:
-                kube.dynamic.DynamicClient(api).resources.get(api_version="apps/v1", kind="Deployment")
-            standing.kubeconfig.write_text(standing.proxy.kubeconfig_for(standing.identities.issue(standing.run)))
-    finally:
-        tempfile.tempdir = tempfile_dir
-    assert len(list(kept.iterdir())) == 1
-
-
-def test_a_watch_streams_events_until_it_is_stopped(api: Any, namespace: str) -> None:
-    core = kube.client.CoreV1Api(api)
-    seen = []
-    watching = kube.watch.Watch()
-    for event in watching.stream(core.list_namespaced_config_map, namespace, timeout_seconds=20):
-        seen.append((event["type"], event["object"].metadata.name))
-        if len(seen) == 1:
-            core.create_namespaced_config_map(namespace, named("later"))
-        if seen[-1] == ("ADDED", "later"):
-            watching.stop()
-    assert ("ADDED", "later") in seen
-
-
-def test_a_command_runs_in_a_pod(api: Any, namespace: str, exec_pod: str) -> None:
-    core = kube.client.CoreV1Api(api)
+def test_a_command_runs_in_a_pod(client: Any, namespace: str, exec_pod: str) -> None:
+    core = kube.client.CoreV1Api(client)
     session = kube.stream.stream(
         core.connect_get_namespaced_pod_exec,
         exec_pod,
@@ -133,8 +89,8 @@ def test_requested_representations_are_returned(standing: Standing, namespace: s
         assert body.startswith(start)
 
 
-def test_large_objects_and_packed_lists_pass(api: Any, standing: Standing, namespace: str) -> None:
-    core = kube.client.CoreV1Api(api)
+def test_large_objects_and_packed_lists_pass(client: Any, standing: Standing, namespace: str) -> None:
+    core = kube.client.CoreV1Api(client)
     for number in range(3):
         core.create_namespaced_config_map(namespace, named(f"large-{number}", data={"x": "y" * 900_000}))
     path = f"/api/v1/namespaces/{namespace}/configmaps"
