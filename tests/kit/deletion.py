@@ -1,4 +1,4 @@
-"""Copies of the package `runner` without a feature or an engine."""
+"""Copies of the package `runner` without features or engines."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NEEDED_BY = {"features/references": "features/hosts"}
 """The Secret with the credentials of hosts is a reference."""
 
 
-def without(folder: str, copy: Path) -> Path:
-    """Copy `runner` without a folder, and without the lines that name it. Return the folder of the copy."""
+def without(copy: Path, *folders: str) -> Path:
+    """Copy `runner` without these folders, and without the lines that name them. Return the folder of the copy."""
     runner = copy / "runner"
     shutil.copytree(ROOT / "runner", runner, ignore=shutil.ignore_patterns("__pycache__", "sdk"))
-    for name in filter(None, (NEEDED_BY.get(folder), folder)):
+    for name in {*folders, *filter(None, map(NEEDED_BY.get, folders))}:
         shutil.rmtree(runner / name)
         for path in LISTS:
             text = (runner / path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The operator works without any one of its features and engines, except masking."""
+"""The operator works without its features and optional engines, all or one of them, except masking."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from tests.kit.operator import Project
 
 MASKING = "features/masking"
-OFTEN = {"features/loopguard", "features/plan"}
-"""Two without which the core has another way; the rest takes long."""
+OPTIONAL = [folder for folder in FOLDERS if folder != MASKING]
 PROGRAM = (sys.executable, "-m", "runner")
 ROLE = """
 - kubernetes.core.k8s:
@@ -30,20 +29,19 @@ ROLE = """
 
 
 @pytest.mark.parametrize(
-    "folder",
+    "folders",
     [
-        pytest.param(folder, marks=() if folder in OFTEN else pytest.mark.full)
-        for folder in FOLDERS
-        if folder != MASKING
+        pytest.param(OPTIONAL, id="all"),
+        *(pytest.param([folder], marks=pytest.mark.nightly, id=folder) for folder in OPTIONAL),
     ],
 )
-def test_an_object_is_reconciled_and_finalized_without_it(
-    folder: str, project: Project, things: Things, tmp_path: Path
+def test_an_object_is_reconciled_and_finalized_without_them(
+    folders: list[str], project: Project, things: Things, tmp_path: Path
 ) -> None:
     project.watch("thing", finalizer={"name": "test.example.com/end", "role": "cleanup"})
     project.role("thing", ROLE)
     project.role("cleanup", "- ansible.builtin.debug: {msg: the end}\n")
-    copy = without(folder, tmp_path / "copy")
+    copy = without(tmp_path / "copy", *folders)
     operator = project.start(environment={"PYTHONPATH": str(copy)}, program=PROGRAM)
     things.create("one")
     assert things.await_success("one")["reason"] == "Successful"
@@ -56,7 +54,7 @@ def test_an_object_is_reconciled_and_finalized_without_it(
 def test_an_operator_that_cannot_mask_secrets_does_not_start(project: Project, tmp_path: Path) -> None:
     project.watch("thing")
     project.role("thing", ROLE)
-    copy = without(MASKING, tmp_path / "copy")
+    copy = without(tmp_path / "copy", MASKING)
     operator = project.start(environment={"PYTHONPATH": str(copy)}, program=PROGRAM, ready=False)
     assert operator.process.wait(patience()) == 2
     assert "this operator cannot mask the secret values of runs; install all of it" in operator.log
