@@ -14,36 +14,26 @@ from tests.features.masking.integration.test_secrets import (
 )
 from tests.integration.image.pods import PodProject, ProjectInPods
 from tests.integration.operator.test_hostile import (
-    other,
     test_hostile_resources_harm_neither_the_operator_nor_their_neighbours,
 )
 from tests.integration.operator.test_tenant_input import (
-    test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects,
-    test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator,
+    test_neither_text_nor_secrets_of_a_tenant_harm_the_log_the_result_or_other_objects,
 )
 from tests.integration.operator.test_tenants import (
-    tenant,
-    test_an_annotation_that_names_an_owner_in_another_namespace_counts_only_on_objects_that_its_runs_wrote,
-    test_objects_that_nest_too_deeply_are_reported_and_all_others_run,
-    test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_them,
+    test_neither_deep_objects_nor_foreign_references_nor_forged_owners_reach_the_objects_of_others,
 )
 from tests.integration.operator.test_variables import (
-    test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command,
+    COMMANDS,
+    no_spec_selects_a_connection_an_interpreter_or_a_command,
 )
 from tests.kit.images import needs_images_on_a_node
 from tests.kit.objects import Api, Things
 
 __all__ = [
     "operator",
-    "other",
-    "tenant",
-    "test_a_secret_with_thousands_of_values_that_share_a_prefix_does_not_delay_other_objects",
-    "test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command",
-    "test_an_annotation_that_names_an_owner_in_another_namespace_counts_only_on_objects_that_its_runs_wrote",
     "test_hostile_resources_harm_neither_the_operator_nor_their_neighbours",
-    "test_objects_that_nest_too_deeply_are_reported_and_all_others_run",
-    "test_references_to_other_namespaces_are_not_watched_unless_the_watch_allows_them",
-    "test_text_of_a_resource_is_neither_an_event_nor_a_line_of_the_operator",
+    "test_neither_deep_objects_nor_foreign_references_nor_forged_owners_reach_the_objects_of_others",
+    "test_neither_text_nor_secrets_of_a_tenant_harm_the_log_the_result_or_other_objects",
     "test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable",
 ]
 pytestmark = [
@@ -88,3 +78,9 @@ def api(pods: PodProject) -> Api:
     """The API server of the node, which serves Memcached too."""
     pods.install_sample()
     return pods.api
+
+
+def test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command(project: ProjectInPods, things: Things) -> None:
+    project.role("thing", COMMANDS)
+    project.watch("thing", allowAnsibleVariables=["ansible_user"])
+    no_spec_selects_a_connection_an_interpreter_or_a_command(project, things, project.start())

@@ -46,14 +46,6 @@ def definition(group: str) -> dict[str, Any]:
     }
 
 
-def allow(project: Project, groups: list[str], resources: list[str]) -> None:
-    """Let the roles do with these what they like."""
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = project.api.call("GET", path)
-    role["rules"].append({"apiGroups": groups, "resources": resources, "verbs": ["*"]})
-    project.api.call("PUT", path, role)
-
-
 def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edited(
     project: Project, api: Api, namespace: str
 ) -> None:
@@ -63,7 +55,7 @@ def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edi
     project.watches.append(
         {"version": "v1", "kind": "ConfigMap", "role": "maker", "manageStatus": False, "selector": selector}
     )
-    allow(project, ["", group], ["configmaps", "parts"])
+    project.permit({"apiGroups": ["", group], "resources": ["configmaps", "parts"], "verbs": ["*"]})
     operator = project.start()
     crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parts.{group}"
     part, old = (f"/apis/{group}/{version}/namespaces/{namespace}/parts" for version in ("v1", "v1beta1"))
@@ -114,7 +106,7 @@ def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
     project.write("chart/templates/config.yaml", config)
     project.role("shop", RELEASE.replace("CHART", str(project.folder / "chart")))
     project.watch("shop")
-    allow(project, [""], ["configmaps", "secrets"])
+    project.permit({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]})
     helm = get_helm(os.environ, sys.stderr)
     operator = project.start(environment={"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"})
     base = f"/api/v1/namespaces/{things.namespace}"

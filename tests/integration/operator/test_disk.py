@@ -146,25 +146,3 @@ def _fill(path: Path) -> None:
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
-
-
-def test_a_restart_removes_run_folders_of_objects_that_were_removed_meanwhile(project: Project, things: Things) -> None:
-    project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
-    project.watch("thing")
-    operator = project.start()
-    for name in ("stays", "goes"):
-        things.create(name, {})
-        things.await_success(name)
-    assert operator.stop() == 0
-    things.delete("goes")
-    things.await_gone("goes")
-    of_kind = project.folder / "runs" / "test.example.com" / "v1" / "Thing"
-    others = [of_kind / "elsewhere" / "theirs", of_kind.parent / "Other" / things.namespace / "one"]
-    for other in others:
-        (other / "env").mkdir(parents=True)
-        (other / "env" / "envvars").write_text("{}")
-    operator = project.start()
-    operator.await_line("Run ended", name="stays")
-    wait_until(lambda: not (of_kind / things.namespace / "goes").exists(), "what was kept of it to go")
-    assert (of_kind / things.namespace / "stays" / "artifacts" / "latest").exists()
-    assert all(other.is_dir() for other in others)

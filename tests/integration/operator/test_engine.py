@@ -16,11 +16,6 @@ HELLO = "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n"
 READY, STARTED = "Fork server is ready", "Run's process started"
 
 
-def _get(operator: Operator, path: str) -> str:
-    (port,) = (line["port"] for line in operator.lines(msg="Serving") if path in line["paths"])
-    return operator.fetch(port, path).data.decode()
-
-
 def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(project: Project) -> None:
     project.role("thing", "- debug: {msg: hi}")
     project.watch("thing")
@@ -28,9 +23,9 @@ def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(proje
 
     wait_until(lambda: not operator.is_ready(), "the operator not to be ready any more")
 
-    assert "[-]engine failed: " in _get(operator, "/readyz")
-    assert WHY in _get(operator, "/readyz")
-    assert _get(operator, "/healthz") == "ok"
+    assert "[-]engine failed: " in operator.get("/readyz")
+    assert WHY in operator.get("/readyz")
+    assert operator.get("/healthz") == "ok"
 
 
 def test_an_operator_that_prefers_the_warm_engine_is_ready_without_it_and_counts_it(project: Project) -> None:
@@ -42,7 +37,7 @@ def test_an_operator_that_prefers_the_warm_engine_is_ready_without_it_and_counts
 
     assert WHY in said["reason"]
     assert operator.is_ready()
-    assert "ansible_operator_warm_engine_problem 1.0" in _get(operator, "/metrics")
+    assert "ansible_operator_warm_engine_problem 1.0" in operator.get("/metrics")
 
 
 def servers_before_first_run(operator: Operator) -> int:
@@ -61,16 +56,3 @@ def test_the_first_run_is_forked_from_the_server_started_with_the_operator(proje
 
     assert servers_before_first_run(operator) == 1
     assert "Runs are not forked" not in operator.log
-
-
-def test_an_operator_whose_watches_use_the_exec_engine_starts_no_fork_server(project: Project, things: Things) -> None:
-    project.role("thing", HELLO)
-    project.watch("thing", engine="exec")
-    operator = project.start("--log-level=debug")
-
-    things.create("one")
-    things.await_success("one")
-
-    assert servers_before_first_run(operator) == 0
-    assert operator.stop() == 0
-    assert not operator.lines(msg=READY)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from tests.kit.wait import wait_until
@@ -130,37 +129,3 @@ def test_a_failed_run_is_tried_again_with_growing_delays_and_an_invalid_annotati
     assert operator.runs("two") == []
     things.merge("two", {"metadata": {"annotations": {name: "1h"}}})
     things.await_success("two")
-
-
-_WORKERS_FAIL = """
-import sys
-
-from runner.cli.main import main
-from runner.core.reconcile.controller import Controller
-
-
-apply, failures = Controller._apply, [1]
-
-
-def fail(self, request, result):
-    if failures:
-        failures.pop()
-        raise RuntimeError("a defect of the test")
-    apply(self, request, result)
-
-
-Controller._apply = fail
-sys.exit(main())
-"""
-
-
-def test_a_worker_that_fails_ends_nothing_and_its_object_runs_again(project: Project, things: Things) -> None:
-    project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
-    project.watch("thing")
-    program = project.write("fails.py", _WORKERS_FAIL)
-    operator = project.start(program=[sys.executable, str(program)])
-    things.create("one", {})
-    assert operator.await_line("Background work failed; it begins again with backoff")["work"] == "Thing/worker"
-    assert "a defect of the test" in operator.log
-    wait_until(lambda: len(operator.runs("one")) == 2, "the second run")
-    assert operator.stop() == 0

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
-    from tests.kit.objects import Api, Things
+    from tests.kit.objects import Things
     from tests.kit.operator import Project
 
 COUNT = """
@@ -87,28 +87,6 @@ def test_an_outage_of_the_api_server_loses_no_result_repeats_no_finalizer_and_co
     assert [run["reason"] for run in operator.runs("finalized")] == ["created", "deleted"]
 
 
-def test_a_change_without_a_watch_is_found_when_the_watch_is_back(
-    project: Project, things: Things, devcluster: DevCluster
-) -> None:
-    project.role("thing", COUNT)
-    project.watch("thing")
-    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
-    things.create("one", {"size": 1})
-    things.create("two", {"size": 1})
-    things.await_success("one")
-    things.await_success("two")
-    os.kill(operator.process.pid, 19)
-    things.merge("one", {"spec": {"size": 2}})
-    things.delete("two")
-    devcluster.restart_apiserver()
-    os.kill(operator.process.pid, 18)
-    things.await_success("one")
-    assert operator.runs("one")[-1]["reason"] == "changed"
-    things.create("two", {"size": 5})
-    things.await_success("two")
-    assert operator.stop() == 0
-
-
 def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_its_work(
     project: Project, things: Things
 ) -> None:
@@ -162,29 +140,3 @@ def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(proj
     assert written > 50
     things.delete("one")
     things.await_gone("one")
-
-
-def test_missing_rights_are_logged_and_neither_these_nor_a_second_operator_with_the_same_folder_ends_runs(
-    project: Project, things: Things, api: Api, namespace: str
-) -> None:
-    project.role("thing", COUNT)
-    project.watch("thing")
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
-    role = api.call("GET", rbac)
-    kept = [rule for rule in role["rules"] if "things/status" not in rule.get("resources", [])]
-    assert len(kept) < len(role["rules"])
-    api.call("PUT", rbac, {**role, "rules": kept})
-    operator = project.start(environment={"NOTES": str(project.folder / "notes")})
-    things.create("one", {"size": 1})
-    operator.await_line("Run ended", name="one")
-    # Logged at the third refusal: an API server that has just started refuses everything for a moment.
-    operator.await_line("Status is not written: the operator may not patch it")
-    refused = [line for line in operator.lines(level="warning") if "may not patch it" in line["msg"]]
-    assert len(refused) == 1
-    assert "things/status" in refused[0]["error"]
-
-    second = project.start(ready=False)
-    assert second.process.wait(patience()) == 2
-    assert f"--runner-dir: another operator uses {project.folder / 'runs'}" in second.log
-    things.create("two", {"size": 1})
-    operator.await_line("Run ended", name="two")

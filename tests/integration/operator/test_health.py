@@ -34,8 +34,8 @@ class Probes:
     """Sends requests over one connection that stays open until the server closes it."""
 
     def __init__(self, operator: Operator) -> None:
-        (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
-        self._pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=1, retries=False, timeout=patience())
+        port, limit = operator.port("/readyz"), patience()
+        self._pool = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=1, retries=False, timeout=limit)
 
     def ask(self, path: str) -> tuple[int, list[str]]:
         answer = self._pool.request("GET", path)

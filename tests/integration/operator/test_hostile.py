@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,15 +46,6 @@ CLOSINGS = (FRAME, "----------")
 def count() -> int:
     """Number of hostile resources."""
     return COUNT
-
-
-@pytest.fixture
-def other(api: Api, namespace: str) -> Iterator[Things]:
-    """Another tenant's namespace."""
-    name = f"{namespace}-other"
-    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    yield Things(api, name)
-    api.call("DELETE", f"/api/v1/namespaces/{name}")
 
 
 class Tenant:
@@ -204,7 +195,7 @@ def test_every_special_name_is_in_some_resource_and_the_seed_determines_all(tmp_
 @pytest.mark.full
 @pytest.mark.timeout(600 + 4 * COUNT)
 def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
-    project: Project, things: Things, other: Things, api: Api, temporary: Path, count: int
+    project: Project, things: Things, neighbour: Things, api: Api, temporary: Path, count: int
 ) -> None:
     project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
     project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
@@ -216,9 +207,9 @@ def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
         folder.mkdir(exist_ok=True)
     environment = {"HOME": str(project.folder / "home"), "TMPDIR": str(temporary)}
     operator = project.start(
-        "--engine=warm", "--max-concurrent-reconciles=4", f"--namespace={other.namespace}", environment=environment
+        "--engine=warm", "--max-concurrent-reconciles=4", f"--namespace={neighbour.namespace}", environment=environment
     )
-    neighbours = Neighbours(api, things, other)
+    neighbours = Neighbours(api, things, neighbour)
     neighbours.reconcile()
     made = hostile.resources(count, SEED, canary)
     files, tenant = _files(project.folder), Tenant(api, things.path)

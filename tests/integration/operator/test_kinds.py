@@ -140,10 +140,19 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
     assert [line for line in operator.lines(level="error") if fleeting.kind in str(line)] == []
 
 
-def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
-    project: Project, things: Things, kind: Kind, api: Api
+def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse_our_status_are_served(
+    project: Project, things: Things, kind: Kind, api: Api, make_kind: Callable[[str], Kind]
 ) -> None:
     kind.crd["spec"]["scope"] = "Cluster"
+    whole, refusing, partial, without = (make_kind(prefix) for prefix in ("dropping", "refusing", "partial", "without"))
+    del whole.schema["status"]
+    texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
+    for each, items in ((refusing, {"type": "string"}), (partial, {"type": "object", "properties": texts})):
+        each.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
+    del without.version["subresources"]
+    for each in (whole, refusing, partial, without):
+        each.install()
+        wait_until(each.is_served, "the kind to be served")
     kind.install()
     objects = f"/apis/{GROUP}/v1/{kind.plural}"
     wait_until(lambda: api.call("GET", objects), "the kind to be served")
@@ -153,37 +162,19 @@ def test_several_namespaces_are_watched_and_cluster_scoped_kinds_with_them(
     project.bind_everywhere()
     project.watch("thing")
     operator = project.start(f"--namespace={second}")
+    names = [f"{each.plural}-{number}" for each in (whole, refusing, partial, without) for number in (1, 2)]
+    for each in (whole, refusing, partial, without):
+        for number in (1, 2):
+            each.create(f"{each.plural}-{number}")
     for namespace in (things.namespace, second, third):
         type(things)(api, namespace).create("in-" + namespace, {})
     body = {"apiVersion": f"{GROUP}/v1", "kind": kind.kind, "metadata": {"name": "everywhere"}, "spec": {}}
     api.call("POST", objects, body)
-    for name in ("in-" + things.namespace, "in-" + second, "everywhere"):
-        operator.await_line("Run ended", name=name)
-    assert operator.stop() == 0
-    assert operator.runs("in-" + third) == []
-    assert len(operator.runs("everywhere")) == 1
-
-
-def test_a_schema_that_drops_or_refuses_our_status_is_logged_and_runs_continue(
-    project: Project, make_kind: Callable[[str], Kind]
-) -> None:
-    whole, refusing, partial, without = (make_kind(prefix) for prefix in ("dropping", "refusing", "partial", "without"))
-    del whole.schema["status"]
-    texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
-    for kind, items in ((refusing, {"type": "string"}), (partial, {"type": "object", "properties": texts})):
-        kind.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
-    del without.version["subresources"]
-    for kind in (whole, refusing, partial, without):
-        kind.install()
-        wait_until(kind.is_served, "the kind to be served")
-    operator = project.start()
-    names = [f"{kind.plural}-{number}" for kind in (whole, refusing, partial, without) for number in (1, 2)]
-    for kind in (whole, refusing, partial, without):
-        for number in (1, 2):
-            kind.create(f"{kind.plural}-{number}")
+    names += ["in-" + things.namespace, "in-" + second, "everywhere"]
     for name in names:
         operator.await_line("Run ended", name=name)
     assert operator.stop() == 0
+    assert operator.runs("in-" + third) == []
     assert [len(operator.runs(name)) for name in names] == [1] * len(names)
 
     def logged(kind: Kind, text: str) -> list[dict[str, Any]]:
@@ -202,30 +193,6 @@ def test_a_schema_that_drops_or_refuses_our_status_is_logged_and_runs_continue(
         "status.conditions[].observedGeneration",
         "status.observedGeneration",
     ]
-
-
-def test_labels_decide_what_is_watched_also_when_they_change(project: Project, things: Things) -> None:
-    project.role("thing", HELLO)
-    project.role("cleanup", HELLO)
-    project.watch(
-        "thing",
-        selector={"matchLabels": {"tier": "gold"}},
-        finalizer={"name": f"{GROUP}/finalizer", "role": "cleanup"},
-    )
-    operator = project.start()
-    things.create("plain", {})
-    things.create("gold", {}, labels={"tier": "gold"})
-    operator.await_line("Run ended", name="gold")
-    things.merge("plain", {"metadata": {"labels": {"tier": "gold"}}})
-    operator.await_line("Run ended", name="plain")
-    things.merge("gold", {"metadata": {"labels": {"tier": "lead"}}})
-    things.merge("gold", {"spec": {"size": 2}})
-    things.merge("plain", {"spec": {"size": 2}})
-    operator.await_line("Run ended", name="plain", reason="changed")
-    assert len(operator.runs("gold")) == 1
-    things.delete("gold")
-    operator.await_line("Run ended", name="gold", reason="deleted")
-    things.await_gone("gold")
 
 
 REQUESTS = """

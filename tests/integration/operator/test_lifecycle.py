@@ -163,7 +163,7 @@ def test_a_finalizer_runs_until_it_succeeds_and_is_then_removed_and_finalizers_o
     assert operator.stop() == 0
 
 
-def test_after_sigterm_a_run_ends_within_the_grace_period_or_is_ended_and_runs_again_at_the_next_start(
+def test_after_sigterm_a_run_ends_in_time_or_runs_again_at_the_next_start_which_removes_folders_of_missing_objects(
     project: Project, things: Things
 ) -> None:
     project.role(
@@ -188,8 +188,16 @@ def test_after_sigterm_a_run_ends_within_the_grace_period_or_is_ended_and_runs_a
     assert (waiting["detail"], waiting["grace_seconds"]) == (f"Thing {things.namespace}/one", 1.0)
     assert things.conditions("one")["Running"]["status"] == "False"
     (project.folder / "notes").touch()
+    of_kind = project.folder / "runs/test.example.com/v1/Thing"
+    gone = of_kind / things.namespace / "gone"
+    others = [of_kind / "elsewhere" / "theirs", of_kind.parent / "Other" / things.namespace / "one"]
+    for folder in (gone, *others):
+        (folder / "env").mkdir(parents=True)
+        (folder / "env" / "envvars").write_text("{}")
     operator = project.start(environment=_environment(project))
     things.await_success("one")
+    wait_until(lambda: not gone.exists(), "the folder of an object that was removed meanwhile to go")
+    assert all(other.is_dir() for other in others)
     things.create("two", {"slow": True})
     operator.await_line("Run started", name="two")
     assert operator.stop() == 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.kit.objects import Api, Things
+    from tests.kit.objects import Things
     from tests.kit.operator import Project
 
 HANGS_UNLESS_QUICK = """
@@ -17,34 +17,6 @@ HANGS_UNLESS_QUICK = """
   ansible.builtin.command: sleep 600
   when: size == 1
 """
-
-
-def test_a_hung_run_is_ended_at_its_deadline_and_the_object_runs_again(
-    project: Project, things: Things, api: Api
-) -> None:
-    project.role("thing", HANGS_UNLESS_QUICK)
-    project.watch("thing")
-    project.start("--run-timeout=18s")
-    things.create("one", {"size": 1}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "15s"})
-    things.create("two", {"size": 1})
-    failure = things.await_condition("two", "Failure")
-    assert "took longer than 18s" in failure["message"]
-    failure = things.await_condition("one", "Failure")
-    assert failure["reason"] == "TimedOut"
-    assert "took longer than 15s" in failure["message"]
-    assert "task 'Hang'" in failure["message"]
-    assert "roles/thing/tasks/main.yml:4" in failure["message"]
-
-    def logged() -> list[str]:
-        found = api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{things.namespace}/events")["items"]
-        return [
-            each["note"] for each in found if each["reason"] == "RunTimedOut" and each["regarding"]["name"] == "one"
-        ]
-
-    (note,) = wait_until(logged, "an Event")
-    assert "took longer than 15s" in note
-    things.merge("one", {"spec": {"size": 2}})
-    things.await_success("one")
 
 
 REFUSES = """
@@ -57,7 +29,7 @@ REFUSES = """
 """
 
 
-def test_a_run_that_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_or_a_final_failure_until_a_change(
+def test_a_run_that_hangs_or_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_or_a_final_failure(
     project: Project, things: Things
 ) -> None:
     project.role("thing", HANGS_UNLESS_QUICK + REFUSES)
@@ -69,7 +41,9 @@ def test_a_run_that_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_
         finalizer={"name": "test.example.com/cleanup", "role": "cleanup"},
         retry={"delay": "100ms", "attempts": 2},
     )
-    operator = project.start()
+    operator = project.start("--run-timeout=18s")
+    things.create("one", {"size": 1}, annotations={"ansible.sdk.operatorframework.io/run-timeout": "15s"})
+    things.create("two", {"size": 1})
     for name in ("changed", "deleted"):
         things.create(name, {"size": 1})
         wait_until(lambda name=name: operator.lines(msg="Run started", name=name), f"{name}'s first run")  # type: ignore[misc]
@@ -80,7 +54,19 @@ def test_a_run_that_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_
     things.delete("deleted")
     things.await_gone("deleted")
     assert [run["outcome"] for run in operator.runs("deleted")] == ["canceled", "succeeded"]
-    assert operator.lines(msg="Retrying the object with backoff") == []
+    for name in ("changed", "deleted"):
+        assert operator.lines(msg="Retrying the object with backoff", name=name) == []
+
+    assert "took longer than 18s" in things.await_condition("two", "Failure")["message"]
+    failure = things.await_condition("one", "Failure")
+    assert failure["reason"] == "TimedOut"
+    for text in ("took longer than 15s", "task 'Hang'", "roles/thing/tasks/main.yml:4"):
+        assert text in failure["message"]
+
+    (event,) = wait_until(lambda: things.events("one", "RunTimedOut"), "an Event")
+    assert "took longer than 15s" in event["note"]
+    things.merge("one", {"spec": {"size": 5}})
+    things.await_success("one")
 
     for name, size, runs, said in (
         ("final", 2, 1, "terminal failure"),
@@ -111,8 +97,9 @@ def test_a_run_that_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_
     things.merge("paused", {"metadata": {"annotations": {annotation: "true"}}})
     things.await_condition("paused", "Running", "False")
     things.delete("paused")
-    marked = "the deletion to be asked for"
-    wait_until(lambda: (things.get("paused") or {})["metadata"].get("deletionTimestamp"), marked)
+    wait_until(
+        lambda: (things.get("paused") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for"
+    )
     assert len(operator.runs("paused")) == 1
     things.merge("paused", {"metadata": {"annotations": {annotation: None}}})
     things.await_gone("paused")

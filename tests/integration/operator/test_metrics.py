@@ -41,7 +41,7 @@ class Scraper:
     """A Prometheus, as far as this endpoint sees it."""
 
     def __init__(self, operator: Operator) -> None:
-        (self._port,) = (line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"])
+        self._port = operator.port("/metrics")
 
     def get(self, token: str = "", **tls: Any) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {token}"} if token else {}

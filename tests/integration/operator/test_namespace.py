@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.kit.objects import Things
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from tests.kit.objects import Api
+    from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
 CREATES = """
@@ -20,67 +16,40 @@ CREATES = """
           apiVersion: v1
           kind: ConfigMap
           metadata: {generateName: it-, namespace: "{{ ansible_operator_meta.namespace }}"}
-"""
-CREATES_FOR_EVER = (
-    CREATES
-    + """
       register: made
-      until: made.never is defined
-      retries: 100000
+      until: made is succeeded and not (repeats | bool)
+      retries: "{{ 100000 if repeats | bool else 1 }}"
       delay: 1
-"""
-)
-CLEANS = """
-    - ansible.builtin.debug: {msg: cleaned}
+      when: creates | bool
 """
 
 
-@pytest.fixture
-def doomed(api: Api, namespace: str) -> Iterator[str]:
-    """A namespace beside that of the operator."""
-    name = f"{namespace}-doomed"
-    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    yield name
-    api.call("DELETE", f"/api/v1/namespaces/{name}")
-
-
-def test_a_run_that_can_create_nothing_any_more_does_not_keep_the_finalizer_waiting(
-    project: Project, api: Api, doomed: str
+def test_finalizers_in_a_deleted_namespace_do_not_wait_for_a_run_that_cannot_create_and_name_the_cause_of_their_own(
+    project: Project, api: Api, neighbour: Things
 ) -> None:
-    project.role("creates", CREATES_FOR_EVER)
-    project.role("cleans", CLEANS)
-    project.watch("creates", finalizer={"name": "test.example.com/cleans", "role": "cleans"})
+    project.role("thing", CREATES)
+    variables = {"repeats": False, "creates": "{{ undo_creates }}"}
+    limit = {"attempts": 2, "then": "release"}
+    finalizer: dict[str, Any] = {"name": "test.example.com/undo", "vars": variables, "limit": limit}
+    project.watch("thing", finalizer=finalizer, retry={"delay": "5s"})
     project.bind_everywhere()
+    things, doomed = neighbour, neighbour.namespace
     operator = project.start("--engine=warm", f"--namespace={doomed}")
-    things = Things(api, doomed)
-    things.create("one", {})
+    things.create("endless", {"creates": True, "repeats": True, "undoCreates": False})
+    things.create("creating", {"creates": False, "repeats": False, "undoCreates": True})
+    things.await_success("creating")
     maps = f"/api/v1/namespaces/{doomed}/configmaps"
     wait_until(lambda: any(each["metadata"]["name"].startswith("it-") for each in api.call("GET", maps)["items"]), maps)
     api.call("DELETE", f"/api/v1/namespaces/{doomed}")
-    things.await_gone("one")
-    canceled, finalized = operator.runs("one")
+
+    things.await_gone("endless")
+    canceled, finalized = operator.runs("endless")
     assert (canceled["outcome"], finalized["outcome"]) == ("canceled", "succeeded")
     assert "namespace are being deleted" in canceled["error"]
-    wait_until(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")
 
-
-def test_the_failure_of_a_finalizer_that_creates_names_the_cause_and_its_limit_frees_the_namespace(
-    project: Project, api: Api, doomed: str
-) -> None:
-    project.role("cleans", CLEANS)
-    project.role("creates", CREATES)
-    limit = {"attempts": 2, "then": "release"}
-    finalizer = {"name": "test.example.com/creates", "role": "creates", "limit": limit}
-    project.watch("cleans", finalizer=finalizer, retry={"delay": "5s"})
-    project.bind_everywhere()
-    operator = project.start("--engine=warm", f"--namespace={doomed}")
-    things = Things(api, doomed)
-    things.create("one", {})
-    things.await_success("one")
-    api.call("DELETE", f"/api/v1/namespaces/{doomed}")
-    failure = things.await_condition("one", "Failure", current=False)
+    failure = things.await_condition("creating", "Failure", current=False)
     assert "because it is being terminated" in failure["message"]
     assert "finalizer.limit in watches.yaml" in failure["message"]
-    things.await_gone("one")
-    assert [run["outcome"] for run in operator.runs("one")] == ["succeeded", "failed", "failed"]
+    things.await_gone("creating")
+    assert [run["outcome"] for run in operator.runs("creating")] == ["succeeded", "failed", "failed"]
     wait_until(lambda: api.call("GET", f"/api/v1/namespaces/{doomed}") is None, "the namespace to go")

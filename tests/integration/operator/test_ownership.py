@@ -143,17 +143,6 @@ def test_dependents_are_owned_corrected_recreated_and_garbage_collected_and_a_ba
     assert operator.stop() == 0
 
 
-def test_without_owner_injection_nothing_is_owned(project: Project, things: Things, api: Api) -> None:
-    config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
-    project.role("thing", MAKE)
-    project.watch("thing")
-    operator = project.start("--inject-owner-ref=false", "--engine=exec")
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    assert "ownerReferences" not in config.get()["metadata"]
-    assert operator.runs("one")[0]["api_calls"] > 0
-
-
 def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
     project: Project, things: Things, api: Api
 ) -> None:

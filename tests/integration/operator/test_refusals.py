@@ -1,4 +1,7 @@
-"""What follows if the API server refuses the operator's own requests about an object, with real policies."""
+"""What follows if the API server refuses the operator's own requests about an object, with real policies.
+
+Most tests are nightly: `tests/unit/controller/test_refusals.py` has the same refusals in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -90,11 +93,6 @@ def _project(project: Project) -> Operator:
     return project.start()
 
 
-def _events(api: Api, things: Things, name: str) -> list[dict[str, Any]]:
-    found = api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{things.namespace}/events")["items"]
-    return [each for each in found if (each["reason"], each["regarding"]["name"]) == ("RequestRefused", name)]
-
-
 def _finalizer_runs(operator: Operator, name: str) -> int:
     return len([run for run in operator.runs(name) if run["reason"] in {"deleted", "retry"}])
 
@@ -118,7 +116,7 @@ def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_f
     things.await_success("neighbour")
     for name in names:
         operator.await_line(REFUSED, name=name)
-        wait_until(lambda name=name: _events(api, things, name), f"the Event about {name}")  # type: ignore[misc]
+        wait_until(lambda name=name: things.events(name, "RequestRefused"), f"the Event about {name}")  # type: ignore[misc]
     policy.remove()
     for name in names:
         things.merge(name, {"metadata": {"annotations": {"the": "policy is gone"}}})
@@ -126,9 +124,10 @@ def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_f
         things.await_gone(name)
         assert _finalizer_runs(operator, name) == 1
         assert len(operator.lines(msg=REFUSED, name=name)) == 1
-        assert len(_events(api, things, name)) == 1
+        assert len(things.events(name, "RequestRefused")) == 1
 
 
+@pytest.mark.nightly
 def test_a_policy_that_refuses_the_finalizer_is_reported_on_the_object_and_retried_with_backoff(
     project: Project, things: Things, api: Api, policy: Policy
 ) -> None:
@@ -138,7 +137,7 @@ def test_a_policy_that_refuses_the_finalizer_is_reported_on_the_object_and_retri
     operator = _project(project)
     things.create("one", {})
     assert MESSAGE in things.await_condition("one", "RequestRefused")["message"]
-    wait_until(lambda: _events(api, things, "one"), "the Event")
+    wait_until(lambda: things.events("one", "RequestRefused"), "the Event")
     wait_until(lambda: len(_retries(operator)) > 3, "some retries")
     retries = _retries(operator)
     assert retries == sorted(retries)
@@ -156,7 +155,8 @@ def _retries(operator: Operator) -> list[float]:
     return [line["seconds"] for line in operator.lines(msg="Retrying the object with backoff", name="one")]
 
 
-@pytest.mark.parametrize("reason", ["Invalid", pytest.param("Forbidden", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone(
     project: Project, things: Things, api: Api, policy: Policy, reason: str
 ) -> None:
@@ -166,7 +166,7 @@ def test_a_status_that_a_policy_refused_is_written_soon_after_the_policy_is_gone
     operator = _project(project)
     things.create("one", {})
     operator.await_line("Run ended", name="one")
-    wait_until(lambda: _events(api, things, "one"), "the Event")
+    wait_until(lambda: things.events("one", "RequestRefused"), "the Event")
     assert not things.conditions("one")
     policy.remove()
     things.await_success("one")
@@ -260,14 +260,14 @@ def test_a_webhook_that_accepts_no_status_holds_no_worker_and_costs_no_second_ru
     things.create("neighbour", {})
     things.await_success("neighbour")
     if not broken:
-        wait_until(lambda: _events(api, things, "one"), "the Event")
+        wait_until(lambda: things.events("one", "RequestRefused"), "the Event")
     calls = webhook.calls
     wait_until(lambda: webhook.calls > calls, "the status to be repeated")
     assert things.conditions("one")["Running"]["reason"] == "Running"
     webhook.remove()
     things.await_success("one")
     assert len(operator.runs("one")) == 1
-    assert len(_events(api, things, "one")) == (not broken)
+    assert len(things.events("one", "RequestRefused")) == (not broken)
 
 
 @pytest.mark.full
@@ -278,10 +278,9 @@ def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothi
     for name in ("changed", "deleted"):
         things.create(name, {})
         things.await_success(name)
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    given = api.call("GET", path)["rules"]
+    given = project.rules
     reading = {"apiGroups": [GROUP], "resources": ["things"], "verbs": ["get", "list", "watch"]}
-    api.call("PUT", path, {**api.call("GET", path), "rules": [reading]})
+    project.rules = [reading]
     things.delete("deleted")
     operator.await_line(REFUSED, name="deleted")
     things.merge("changed", {"spec": {"size": 2}})
@@ -289,7 +288,7 @@ def test_rights_that_are_removed_and_restored_while_the_operator_runs_lose_nothi
     things.create("created", {})
     operator.await_line(REFUSED, name="created")
     assert things.get("deleted") is not None
-    api.call("PUT", path, {**api.call("GET", path), "rules": given})
+    project.rules = given
     for name in ("created", "deleted"):
         things.merge(name, {"metadata": {"annotations": {"rights": "are back"}}})
     things.await_gone("deleted")
@@ -306,9 +305,7 @@ def test_a_quota_that_admits_no_job_fails_the_run_with_its_message_and_ends_with
     quota = f"/api/v1/namespaces/{namespace}/resourcequotas"
     api.call("POST", quota, {"metadata": {"name": "none"}, "spec": {"hard": {"count/jobs.batch": "0"}}})
     wait_until(lambda: api.call("GET", f"{quota}/none").get("status", {}).get("hard"), "the quota to be in force")
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
-    role = api.call("GET", path)
-    api.call("PUT", path, {**role, "rules": [*role["rules"], *RULES]})
+    project.permit(*RULES)
     project.role("thing", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing", isolation="pod", podTemplate={"image": "example.com/ee:1"}, retry={"delay": "1s"})
     project.start("--pods-address=127.0.0.1:1", "--pods-bind-address=127.0.0.1:0")

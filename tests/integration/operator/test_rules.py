@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
     from tests.kit.objects import Api
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 FILES = ("role.yaml", "leader_election_role.yaml", "metrics_auth_role.yaml")
 AT_START = ("memcacheds", "memcacheds/status", "leases", "tokenreviews", "subjectaccessreviews")
 IN_RUNS = ("deployments", "configmaps", "pods")

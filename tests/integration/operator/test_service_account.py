@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 MAKE = """
     - name: Make a ConfigMap
       kubernetes.core.k8s:
@@ -68,11 +67,18 @@ def advice_in(message: str) -> str:
     return line
 
 
-def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
+def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone_and_a_missing_account_is_named(
     project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:
     space = project.namespace
-    allow(api, space, "operator", narrow)
+    allow(api, space, "operator", {**narrow, "verbs": ["get", "impersonate"]})
+    account = f"/api/v1/namespaces/{space}/serviceaccounts/narrow"
+    api.call("DELETE", account)
+    operator = project.start(ready=False)
+    assert operator.process.wait(patience()) != 0
+    assert f"serviceAccount: narrow: no such service account: {space}/narrow. Create it" in operator.log
+
+    api.call("POST", account.rpartition("/")[0], {"metadata": {"name": "narrow"}})
     operator = project.start()
     things.create("one", {})
     things.create("rescued", {"peek": "in vain"})
@@ -87,6 +93,13 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone(
     things.await_success("rescued")
     said = operator.await_line("A run succeeded without a right that it requested; add the rule", name="rescued")
     assert said["problem"] == secrets_of(space)
+
+    api.call("DELETE", account)
+    things.create("two", {"where": "default"})
+    cause = "; this service account does not exist: create it, and add to its Role: "
+    wait_until(
+        lambda: cause in things.conditions("two").get("Failure", {}).get("message", ""), "the account to be named"
+    )
 
 
 @pytest.mark.nightly
@@ -115,26 +128,3 @@ def test_a_finalizer_uses_the_service_account_and_failures_name_missing_rights_o
     project.start()
     things.create("two", {"peek": "now"})
     things.await_success("two")
-
-
-def test_a_missing_account_ends_the_start_and_one_that_is_deleted_later_is_named_in_failures(
-    project: Project, things: Things, api: Api, narrow: dict[str, Any]
-) -> None:
-    space = project.namespace
-    allow(api, space, "operator", {**narrow, "verbs": ["get", "impersonate"]})
-    account = f"/api/v1/namespaces/{space}/serviceaccounts/narrow"
-    api.call("DELETE", account)
-    operator = project.start(ready=False)
-    assert operator.process.wait(patience()) != 0
-    assert f"serviceAccount: narrow: no such service account: {space}/narrow. Create it" in operator.log
-
-    api.call("POST", account.rpartition("/")[0], {"metadata": {"name": "narrow"}})
-    project.start()
-    things.create("one", {})
-    things.await_success("one")
-    api.call("DELETE", account)
-    things.create("two", {"where": "default"})
-    said = "; this service account does not exist: create it, and add to its Role: "
-    wait_until(
-        lambda: said in things.conditions("two").get("Failure", {}).get("message", ""), "the account to be named"
-    )

@@ -29,7 +29,7 @@ PARTS = """
   ansible.builtin.include_tasks: theme.yml
   when: not (maintenance | default(false))
 """
-DARK, LIGHT = {"theme": "dark"}, {"theme": "light"}
+DARK = {"theme": "dark"}
 
 
 @pytest.fixture
@@ -50,29 +50,6 @@ def await_prunable(things: Things, name: str, reason: str) -> dict[str, Any]:
     found = wait_until(reported, f"Prunable with reason {reason} on {name}")
     assert found is not None
     return found
-
-
-def test_an_object_stays_until_no_other_resource_uses_it(project: Project, things: Things, themes: Any) -> None:
-    project.role("shop", ROLE)
-    project.watch("shop", prune="delete")
-    operator = project.start()
-    for name in ("one", "two"):
-        things.create(name, DARK)
-        things.await_success(name)
-
-    things.merge("one", {"spec": LIGHT})
-    condition = await_prunable(things, "one", "InUse")
-    assert condition["status"] == "False"
-    assert condition["message"] == (
-        f"ConfigMap {things.namespace}/theme-dark: no longer used by this resource; in use by Thing {things.namespace}"
-        "/two."
-    )
-    assert themes() == {"theme-dark", "theme-light"}
-    things.merge("two", {"spec": LIGHT})
-    wait_until(lambda: themes() == {"theme-light"}, "the object that nothing uses any more to be deleted")
-    await_prunable(things, "one", "Pruned")
-    assert operator.runs("one")[-1]["reason"] == "prune check"
-    assert len(operator.runs("two")) == 2
 
 
 def test_a_resource_that_skips_the_task_which_used_the_object_keeps_it_also_after_a_restart(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.cluster import kubectl_of
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ _STORY = [
 @pytest.fixture
 def described(devcluster: DevCluster, things: Things) -> Callable[[str], list[str]]:
     def describe(name: str) -> list[str]:
-        command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
-        command += [f"--namespace={things.namespace}", "describe", f"thing/{name}"]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        output = kubectl_of(devcluster, f"--namespace={things.namespace}")("describe", f"thing/{name}")
         return output.partition("\nEvents:\n")[2].splitlines()
 
     return describe
@@ -63,12 +61,11 @@ def described(devcluster: DevCluster, things: Things) -> Callable[[str], list[st
 
 def _allow_events_of(api: Api, project: Project, groups: list[str]) -> None:
     """Grant only events of these groups, and wait until the authorizer applies it."""
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = api.call("GET", path)
-    for rule in role["rules"]:
+    rules = project.rules
+    for rule in rules:
         if "events" in rule["resources"]:
             rule["apiGroups"] = groups
-    api.call("PUT", path, role)
+    project.rules = rules
 
     def is_known(group: str) -> bool:
         review = {

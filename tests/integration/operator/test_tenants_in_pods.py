@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.objects import Things
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from typing import Any
 
-    from tests.kit.objects import Api
+    from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
 RULES: list[dict[str, Any]] = [
@@ -26,24 +24,18 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def without_quota(api: Api, namespace: str) -> Iterator[Things]:
+def without_quota(api: Api, neighbour: Things) -> Things:
     """The Things of a namespace whose quota admits no pod."""
-    name = f"{namespace}-tenant"
-    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    quota = f"/api/v1/namespaces/{name}/resourcequotas"
+    quota = f"/api/v1/namespaces/{neighbour.namespace}/resourcequotas"
     api.call("POST", quota, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
     wait_until(lambda: api.call("GET", f"{quota}/none").get("status", {}).get("hard"), "the quota to be in force")
-    yield Things(api, name)
-    api.call("DELETE", f"/api/v1/namespaces/{name}")
+    return neighbour
 
 
 def test_a_tenant_without_quota_for_pods_delays_no_other_and_sees_why_it_waits(
     project: Project, api: Api, things: Things, without_quota: Things
 ) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = api.call("GET", path)
-    role["rules"] += RULES
-    api.call("PUT", path, role)
+    project.permit(*RULES)
     project.bind_everywhere()
     project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing", isolation="pod", maxPods=2, podTemplate={"image": "example.com/ee:1"})

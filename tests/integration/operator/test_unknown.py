@@ -148,19 +148,11 @@ def test_while_a_kind_is_not_served_nothing_is_deleted_started_or_ended_also_by_
     assert operator.process.poll() is None
 
 
-@pytest.fixture
-def second(api: Api, namespace: str) -> Iterator[str]:
-    """A namespace beside that of the operator, in which it has no rights."""
-    name = f"{namespace}-second"
-    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    yield name
-    api.call("DELETE", f"/api/v1/namespaces/{name}")
-
-
 @pytest.mark.nightly
 def test_a_namespace_that_is_refused_affects_its_neighbour_in_nothing_but_prune_which_names_it(
-    project: Project, things: Things, api: Api, second: str
+    project: Project, things: Things, api: Api, neighbour: Things
 ) -> None:
+    second = neighbour.namespace
     project.role("owns", OWNS)
     project.watch("owns", prune="delete", skipUnchanged=True)
     flags = (f"--namespace={second},{things.namespace}",)

@@ -9,7 +9,7 @@ from runner.core.status.report import IGNORED_VARIABLES_ADVICE
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
-    from tests.kit.operator import Project
+    from tests.kit.operator import Operator, Project
 
 DUMP = """
     - name: Show what there is
@@ -39,14 +39,60 @@ DUMP = """
 """
 
 
+COMMANDS = "    - ansible.builtin.command: echo run\n    - ansible.builtin.ping:\n"
+
+
 def _shown(project: Project, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((project.folder / f"notes-{name}").read_text())
     return found
 
 
-def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: Project, things: Things) -> None:
-    project.role("thing", DUMP)
-    project.watch("thing", vars={"from_watch": "watch", "replicaCount": 9})
+def no_spec_selects_a_connection_an_interpreter_or_a_command(
+    project: Project, things: Things, operator: Operator
+) -> None:
+    """The role has a command, and the watch allows `ansible_user`."""
+    proof = project.folder / "proof"
+    command = f"/bin/sh -c 'touch {proof}' #"
+    attacks = {
+        "connection": {
+            "ansibleConnection": "ssh",
+            "ansibleHost": "x",
+            "ansibleSshCommonArgs": f"-o ProxyCommand={command}",
+        },
+        "shell": {"ansibleShellExecutable": command},
+        "become": {"ansibleBecome": True, "ansibleBecomeExe": command, "ansibleBecomeMethod": "sudo"},
+        "interpreter": {"ansiblePythonInterpreter": command, "ansible_python_interpreter": command},
+        "magic": {
+            "hostvars": 1,
+            "inventoryHostname": "x",
+            "omit": "x",
+            "vars": {},
+            "playbookDir": "/x",
+            "rolePath": "/",
+        },
+    }
+    for name, spec in attacks.items():
+        things.create(name, spec)
+    for name in attacks:
+        things.await_success(name)
+        assert things.conditions(name)["IgnoredVariables"]["status"] == "True"
+    assert "ansible_ssh_common_args" in things.conditions("connection")["IgnoredVariables"]["message"]
+    assert not proof.exists()
+    assert operator.await_line(IGNORED_VARIABLES_ADVICE, name="shell")["level"] == "warning"
+
+    things.create("allowed", {"ansibleUser": "somebody"})
+    things.await_success("allowed")
+    assert "IgnoredVariables" not in things.conditions("allowed")
+
+    things.merge("shell", {"spec": {"ansibleShellExecutable": None}})
+    things.await_condition("shell", "IgnoredVariables", "False")
+
+
+def test_a_role_sees_its_spec_its_object_and_its_surroundings_and_no_spec_selects_a_connection_or_a_command(
+    project: Project, things: Things
+) -> None:
+    project.role("thing", DUMP + COMMANDS)
+    project.watch("thing", vars={"from_watch": "watch", "replicaCount": 9}, allowAnsibleVariables=["ansible_user"])
     operator = project.start(environment={"NOTES": str(project.folder / "notes"), "COLOUR": "blue"})
     spec = {
         "replicaCount": 3,
@@ -89,44 +135,4 @@ def test_a_role_sees_its_spec_its_object_its_vars_and_its_surroundings(project: 
     assert operator.await_line("Two keys of the spec map to the same variable", name="odd")
     hint = [line for line in operator.lines(name="odd") if "markUnsafe" in line["msg"]]
     assert [line["path"] for line in hint] == ["spec.greeting"]
-
-
-def test_a_spec_cannot_select_a_connection_an_interpreter_or_a_command(project: Project, things: Things) -> None:
-    project.role("thing", "    - ansible.builtin.command: echo run\n    - ansible.builtin.ping:\n")
-    project.watch("thing", allowAnsibleVariables=["ansible_user"])
-    operator = project.start()
-    proof = project.folder / "proof"
-    command = f"/bin/sh -c 'touch {proof}' #"
-    attacks = {
-        "connection": {
-            "ansibleConnection": "ssh",
-            "ansibleHost": "x",
-            "ansibleSshCommonArgs": f"-o ProxyCommand={command}",
-        },
-        "shell": {"ansibleShellExecutable": command},
-        "become": {"ansibleBecome": True, "ansibleBecomeExe": command, "ansibleBecomeMethod": "sudo"},
-        "interpreter": {"ansiblePythonInterpreter": command, "ansible_python_interpreter": command},
-        "magic": {
-            "hostvars": 1,
-            "inventoryHostname": "x",
-            "omit": "x",
-            "vars": {},
-            "playbookDir": "/x",
-            "rolePath": "/",
-        },
-    }
-    for name, spec in attacks.items():
-        things.create(name, spec)
-    for name in attacks:
-        things.await_success(name)
-        assert things.conditions(name)["IgnoredVariables"]["status"] == "True"
-    assert "ansible_ssh_common_args" in things.conditions("connection")["IgnoredVariables"]["message"]
-    assert not proof.exists()
-    assert operator.await_line(IGNORED_VARIABLES_ADVICE, name="shell")["level"] == "warning"
-
-    things.create("allowed", {"ansibleUser": "somebody"})
-    things.await_success("allowed")
-    assert "IgnoredVariables" not in things.conditions("allowed")
-
-    things.merge("shell", {"spec": {"ansibleShellExecutable": None}})
-    things.await_condition("shell", "IgnoredVariables", "False")
+    no_spec_selects_a_connection_an_interpreter_or_a_command(project, things, operator)

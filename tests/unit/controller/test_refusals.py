@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.queue.request import ReconcileRequest
 from runner.core.reconcile.attempt import RECONCILE_PERIOD
+from runner.core.reconcile.controller import Controller
+from runner.core.reconcile.decisions import Result
 from runner.core.watches.watch import Finalizer, Role, Watch
 from runner.values.errors import (
     ApiError,
@@ -201,3 +204,20 @@ async def test_no_run_begins_while_the_status_cannot_be_written() -> None:
     _accept(bed)
     await bed.work(70)
     assert len(bed.engine.runs) == 1
+
+
+@pytest.mark.virtual_time
+async def test_an_object_runs_again_after_a_defect_of_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply, defects = Controller._apply, [RuntimeError("a defect of the test")]
+
+    def fail(self: Controller, request: ReconcileRequest, result: Result) -> None:
+        if defects:
+            raise defects.pop()
+        apply(self, request, result)
+
+    monkeypatch.setattr(Controller, "_apply", fail)
+    bed = Bed(watch_value())
+    bed.server.create()
+    await bed.work(60)
+    assert len(bed.engine.runs) == 2
+    assert bed.server.condition("Successful")["status"] == "True"
