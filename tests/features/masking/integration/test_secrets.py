@@ -95,12 +95,10 @@ def make_secret(api: Api, namespace: str) -> None:
 
 
 def allow_secrets(project: Project) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = project.api.call("GET", path)
-    verbs = ["get", "list", "watch", "create", "patch", "update", "delete"]
-    role["rules"].append({"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": verbs})
-    role["rules"].append({"apiGroups": ["test.example.com"], "resources": ["things/status"], "verbs": verbs})
-    project.api.call("PUT", path, role)
+    project.permit(
+        {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["*"]},
+        {"apiGroups": ["test.example.com"], "resources": ["things/status"], "verbs": ["*"]},
+    )
 
 
 def write_roles(project: Project) -> None:
@@ -214,7 +212,7 @@ def test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable(
     failure = things.await_condition("fails", "Failure")["message"]
     hidden = things.await_condition("hides", "Failure")["message"]
 
-    metrics = metrics_of(operator)
+    metrics = operator.get("/metrics")
     operator.process.send_signal(signal.SIGTERM)  # the second one ends the runs that go on
     operator.await_line("Stopping")
     assert operator.stop() == 0
@@ -260,11 +258,6 @@ def test_values_of_secrets_are_masked_everywhere_and_other_output_is_readable(
     thing = things.get("shows")
     assert thing is not None
     assert thing["status"]["shown"] == READ["password"]
-
-
-def metrics_of(operator: Operator) -> str:
-    (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
-    return operator.fetch(port, "/metrics").data.decode()
 
 
 @pytest.mark.full

@@ -1,6 +1,6 @@
 """Histories of many clients against a model of the API server whose watch lags, breaks and comes back, in virtual time.
 
-What the real API server does is tested against the real one (`tests/features/readcache/integration/test_history.py`);
+What the real API server answers is tested against the real one (`tests/features/readcache/integration/test_reads.py`);
 it cannot be made to lag on demand, nor be asked for thousands of interleavings. Each read is checked at once against
 what was allowed when it was asked for. Then the rules of `bodies` and `reads` are broken one by one: each time some
 history has to fail, or these checks would prove nothing.

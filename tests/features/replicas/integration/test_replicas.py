@@ -30,10 +30,6 @@ HOLD = """
     echo "beat {{ ansible_operator_meta.name }} $(date +%s.%N)" >> {{ lookup('env', 'NOTES') }}; done;
     echo "end {{ ansible_operator_meta.name }} $(date +%s.%N)" >> {{ lookup('env', 'NOTES') }}
 """
-NOTE = """
-- name: Note
-  ansible.builtin.shell: echo "{{ ansible_operator_meta.name }}" >> {{ lookup('env', 'NOTES') }}
-"""
 
 
 def replica(project: Project, name: str, *flags: str, ready: bool = True) -> Operator:
@@ -85,26 +81,6 @@ def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_st
     assert not b.lines(level="error")
     assert b.stop() == 0
     assert lease(api, namespace)["holderIdentity"] == ""
-
-
-def test_after_a_crash_the_other_takes_over_when_the_lease_is_over(project: Project, things: Things) -> None:
-    project.allow_lease("thing-operator")
-    project.role("thing", NOTE)
-    project.watch("thing")
-    a = replica(project, "a", "--leader-elect")
-    a.await_line("Lease acquired")
-    b = replica(project, "b", "--leader-elect")
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    assert not b.runs("one")
-    a.kill()
-    killed = time.time()
-    things.merge("one", {"spec": {"size": 2}})
-    # It looks twice a second: once to see the last renewal, once to see that it is over; the rest is a slow machine's.
-    assert when(b.await_line("Lease acquired")) - killed < LEASE + 3
-    things.await_success("one")
-    wait_until(lambda: b.runs("one"), "the survivor's run")
-    assert b.stop() == 0
 
 
 def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(

@@ -7,16 +7,15 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import urllib3
 import yaml
 
 from runner.features.rights.roles import INFERRED
 from tests.kit.places import ROOT
 from tests.kit.rights import granted
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
@@ -55,16 +54,8 @@ SECRET = """
 """
 
 
-def with_rules(project: Project, rules: list[dict[str, Any]]) -> None:
-    """Let the operator's account have these rules and nothing else."""
-    path = f"{RBAC}/clusterroles/operator-{project.namespace}"
-    project.api.call("PUT", path, {**project.api.call("GET", path), "rules": rules})
-
-
 def broken(operator: Operator) -> list[str]:
-    (port,) = (line["port"] for line in operator.lines(msg="Serving") if "/readyz" in line["paths"])
-    text = urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False, timeout=patience()).data.decode()
-    return [line for line in text.splitlines() if line.startswith("[-]")]
+    return [line for line in operator.get("/readyz").splitlines() if line.startswith("[-]")]
 
 
 def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_are_given(
@@ -73,9 +64,9 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     space = project.namespace
     project.role("thing", "- name: Say hello\n  ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing", finalizer={"name": "test.example.com/end", "role": "thing"})
-    given = project.api.call("GET", f"{RBAC}/clusterroles/operator-{space}")["rules"]
+    given = project.rules
     little = {"apiGroups": ["test.example.com"], "resources": ["things"], "verbs": ["get"]}
-    with_rules(project, [little])
+    project.rules = [little]
     operator = project.start(ready=False)
     wait_until(lambda: len(operator.lines(msg=LACKS)) == 2, "two resources to be named")
     account = f"system:serviceaccount:{space}:operator"
@@ -89,7 +80,7 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
         lambda: any(refused in line and 'cannot list resource "things"' in line for line in broken(operator)),
         "the probe to name the right that the watch lacks",
     )
-    with_rules(project, given)
+    project.rules = given
     wait_until(operator.is_ready, "the rights to count")
     things.create("one", {})
     things.await_success("one")
@@ -97,13 +88,24 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     things.await_gone("one")
 
 
-def test_the_rights_of_a_go_operators_scaffold_suffice(project: Project, things: Things, api: Api) -> None:
+HIDDEN = """
+    - name: Say something
+      ansible.builtin.debug: {msg: hidden}
+      no_log: true
+"""
+
+
+def test_the_rights_of_a_go_operators_scaffold_suffice_and_those_of_runs_are_recorded(
+    project: Project, things: Things, api: Api
+) -> None:
     space = project.namespace
-    with_rules(project, SCAFFOLD)
-    project.role("thing", SECRET)
+    project.rules = SCAFFOLD
+    project.role("thing", HIDDEN + SECRET)
     project.role("end", "- name: Say goodbye\n  ansible.builtin.debug: {msg: goodbye}\n")
     project.watch("thing", finalizer={"name": "test.example.com/end", "role": "end"})
-    operator = project.start("--leader-elect", "--leader-election-id=it", f"--leader-election-namespace={space}")
+    record = project.folder / "recorded.yaml"
+    election = ("--leader-elect", "--leader-election-id=it", f"--leader-election-namespace={space}")
+    operator = project.start(*election, f"--record-rbac={record}")
     things.create("one", {"size": 1})
     things.await_success("one")
     secret = f"/api/v1/namespaces/{space}/secrets/one"
@@ -116,6 +118,13 @@ def test_the_rights_of_a_go_operators_scaffold_suffice(project: Project, things:
     assert [line["problem"] for line in operator.lines(msg=LACKS)] == []
     assert [line for line in operator.lines(level="error") if "forbidden" in str(line)] == []
     assert operator.stop() == 0
+
+    assert "Say something" in operator.log
+    assert "Proxy request failed" not in operator.log
+    role, inferred = yaml.safe_load_all(record.read_text())
+    assert [rule for rule in role["rules"] if rule.get("resources") == ["secrets"] and "create" in rule["verbs"]]
+    assert [rule for rule in role["rules"] if "nonResourceURLs" in rule] == []
+    assert [rule["resources"] for rule in inferred["rules"] if "delete" in rule["verbs"]] == [["secrets"]]
 
 
 CONFINE = """
@@ -168,28 +177,6 @@ def live(project: Project, scratch: Path, *flags: str, within: Sequence[str] = (
     assert api.call("GET", entry) is None
     assert operator.stop() == 0
     return operator
-
-
-def test_rights_are_recorded_in_a_run_with_a_task_that_has_no_log(project: Project, things: Things) -> None:
-    hidden = """
-    - name: Say something
-      ansible.builtin.debug: {msg: hidden}
-      no_log: true
-    """
-    project.role("thing", hidden + SECRET)
-    project.watch("thing")
-    with_rules(project, SCAFFOLD)
-    record = project.folder / "recorded.yaml"
-    operator = project.start(f"--record-rbac={record}")
-    things.create("one", {"size": 1})
-    things.await_success("one")
-    assert operator.stop() == 0
-    assert "Say something" in operator.log
-    assert "Proxy request failed" not in operator.log
-    role, inferred = yaml.safe_load_all(record.read_text())
-    assert [rule for rule in role["rules"] if rule.get("resources") == ["secrets"] and "create" in rule["verbs"]]
-    assert [rule for rule in role["rules"] if "nonResourceURLs" in rule] == []
-    assert [rule["resources"] for rule in inferred["rules"] if "delete" in rule["verbs"]] == [["secrets"]]
 
 
 @pytest.mark.nightly

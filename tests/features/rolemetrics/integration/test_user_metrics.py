@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import urllib3
-
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Things
@@ -41,17 +39,10 @@ def test_a_roles_metric_is_shown_among_the_operators_own_and_a_bad_one_fails_its
     things.await_success("one")
     failure = things.await_condition("bad", "Failure")["message"]
     assert failure.splitlines()[0].endswith("things_made is already a counter, not a gauge: use another name")
-    (port,) = {line["port"] for line in operator.lines(msg="Serving") if "/metrics" in line["paths"]}
-
-    def scrape() -> str:
-        return str(
-            urllib3.request("GET", f"http://127.0.0.1:{port}/metrics", retries=False, timeout=patience()).data.decode()
-        )
-
-    text = scrape()
+    text = operator.get("/metrics")
     (count,) = [line.split()[1] for line in text.splitlines() if line.startswith("things_made ")]
     assert float(count) == len(operator.lines(msg="Run started"))
     assert "ansible_operator_build_info{" in text
     assert 'rest_client_requests_total{code="200",' in text
     error = re.compile(r"^controller_runtime_reconcile_errors_total{.*} 1\.0$", re.MULTILINE)
-    wait_until(lambda: error.search(scrape()), "the failed reconcile to be counted")
+    wait_until(lambda: error.search(operator.get("/metrics")), "the failed reconcile to be counted")

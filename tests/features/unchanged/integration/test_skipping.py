@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +21,7 @@ ROLE = """
         kind: ConfigMap
         name: settings
         namespace: "{{{{ ansible_operator_meta.namespace }}}}"
+      when: reads | default(false)
     - kubernetes.core.k8s:
         definition:
           apiVersion: v1
@@ -54,7 +55,7 @@ class Bed:
         found: str | None = obj["metadata"].get("annotations", {}).get(LAST_RUN)
         return found
 
-    def run_once(self, *names: str, **specs: dict[str, str]) -> None:
+    def run_once(self, *names: str, **specs: dict[str, Any]) -> None:
         """Create objects, most with an empty spec, and wait for the records of their runs."""
         objects = {**{name: {} for name in names}, **specs}
         for name, spec in objects.items():
@@ -90,27 +91,25 @@ def bed(project: Project, things: Things, api: Api) -> Bed:
 
 
 def test_only_objects_that_differ_run_after_a_restart_or_a_period_and_a_failure_is_not_on_record(bed: Bed) -> None:
-    bed.run_once("one", "two", "edited", refers={"settings": "changes"})
+    bed.run_once("one", "two", "edited", refers={"settings": "changes"}, reads={"reads": True})
     bed.things.create("bad", {"broken": True})
     bed.things.await_condition("bad", "Failure")
     assert bed.operator.stop() == 0
     bed.api.call("DELETE", f"{bed.maps}/two")
     bed.things.merge("edited", {"spec": {"more": 1}})
-    bed.api.call("PATCH", f"{bed.maps}/changes", {"data": {"a": "2"}}, "application/merge-patch+json")
+    for name in ("changes", "settings"):
+        bed.api.call("PATCH", f"{bed.maps}/{name}", {"data": {"a": "2"}}, "application/merge-patch+json")
 
     bed.operator = bed.project.start("--engine=warm")
     assert bed.operator.await_line("Run skipped", name="one")["reason"] == "present at start"
     assert "an owned object has changed" in bed.ran_because("two")
     assert "the object has changed" in bed.ran_because("edited")
     assert "a reference of the object has changed" in bed.ran_because("refers")
+    assert "configmaps/settings" in bed.ran_because("reads")
     assert "no successful run is on record" in bed.ran_because("bad")
     assert bed.api.call("GET", f"{bed.maps}/two") is not None
     assert not bed.operator.runs("one")
 
-    assert bed.operator.stop() == 0
-    bed.api.call("PATCH", f"{bed.maps}/settings", {"data": {"a": "2"}}, "application/merge-patch+json")
-    bed.operator = bed.project.start("--engine=warm")
-    assert "configmaps/settings" in bed.ran_because("one")
     before = bed.record("one")
     bed.role("second")
     bed.restart("--reconcile-period=2s")
