@@ -370,26 +370,6 @@ def test_an_object_and_a_host_cannot_choose_how_ansible_connects(
     assert "ansible_ssh_common_args of host" in things.await_condition("fleet", "IgnoredVariables")["message"]
 
 
-def test_nothing_remains_of_a_run_whose_operator_was_killed(
-    project: Project, things: Things, network: Network, lend: Lend
-) -> None:
-    host = network.host("web1")
-    key = network.user_key.read_text()
-    lend(ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
-    project.role("thing", "- ansible.builtin.raw: touch /tmp/began; sleep 600")
-    watch(project)
-    operator = project.start()
-    things.create("fleet", {"credentials": "login", "hosts": [host.address]})
-    wait_until(lambda: "began" in host.run("ls /tmp"), "the run to reach the host")
-    environment, arguments = processes_of(project)
-    assert key.splitlines()[2] not in environment + arguments
-    operator.kill()
-    runs = project.folder / "runs"
-    wait_until(lambda: not list(runs.rglob("ssh_key")), "the key to be removed")
-    assert key.splitlines()[2] not in files_below(runs)
-    wait_until(lambda: not processes_of(project)[1], "its processes to end")
-
-
 def processes_of(project: Project) -> tuple[str, str]:
     """Return environments and arguments of the processes that use the run folders of a project."""
     found = []
@@ -449,14 +429,15 @@ def test_facts_of_a_host_are_kept_between_runs(
 
 
 @pytest.mark.parametrize("harm", ["reset", pytest.param("cut", marks=pytest.mark.nightly)])
-def test_a_connection_that_breaks_during_a_task_makes_the_host_unreachable_and_the_next_run_succeeds(
+def test_a_broken_connection_makes_the_host_unreachable_and_a_killed_operator_leaves_no_key_and_no_process(
     project: Project, things: Things, network: Network, lend: Lend, harm: str
 ) -> None:
     host = network.host("web1")
-    lend(ssh_privatekey=network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    key = network.user_key.read_text()
+    lend(ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
     project.role("thing", "- ansible.builtin.raw: touch /tmp/began; while test ! -e /tmp/end; do sleep 0.1; done")
     watch(project, retry={"delay": "1s"})
-    project.start()
+    operator = project.start()
     things.create("fleet", {"credentials": "login", "hosts": [host.address]})
     wait_until(lambda: "began" in host.run("ls /tmp"), "the run to reach the host")
     host.reset() if harm == "reset" else host.cut()
@@ -465,3 +446,14 @@ def test_a_connection_that_breaks_during_a_task_makes_the_host_unreachable_and_t
     host.mend()
     things.await_success("fleet")
     assert hosts_of(things, "fleet")[0]["unreachable"] == 0
+
+    host.run("rm /tmp/began /tmp/end")
+    things.merge("fleet", {"spec": {"size": 2}})
+    wait_until(lambda: "began" in host.run("ls /tmp"), "the second run to reach the host")
+    environment, arguments = processes_of(project)
+    assert key.splitlines()[2] not in environment + arguments
+    operator.kill()
+    runs = project.folder / "runs"
+    wait_until(lambda: not list(runs.rglob("ssh_key")), "the key to be removed")
+    assert key.splitlines()[2] not in files_below(runs)
+    wait_until(lambda: not processes_of(project)[1], "its processes to end")
