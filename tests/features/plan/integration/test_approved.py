@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,10 +20,11 @@ from tests.features.plan.integration.test_requests import (
     config_map,
     deployment,
 )
+from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from runner.features.plan.approved import ApprovedPlan
     from runner.sdk.devcluster import DevCluster
@@ -38,14 +39,9 @@ def run(standing: Standing, namespace: str) -> Plan:
 
 
 @pytest.fixture
-def directly(devcluster: DevCluster, namespace: str) -> Callable[..., str]:
-    """Run kubectl past the proxy."""
-    command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}", f"--namespace={namespace}"]
-
-    def call(*arguments: str) -> str:
-        return subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
-
-    return call
+def directly(devcluster: DevCluster, namespace: str) -> Kubectl:
+    """kubectl past the proxy."""
+    return kubectl_of(devcluster, f"--namespace={namespace}")
 
 
 Request = tuple[Any, ...]
@@ -66,7 +62,7 @@ def statuses(responses: Sequence[Response]) -> list[int]:
     return [each.status for each in responses]
 
 
-def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., str]) -> None:
+def test_the_writes_of_the_plan_take_place(run: Plan, directly: Kubectl) -> None:
     maps, deployments = run.config_maps, run.deployments
     directly("create", "configmap", "old", "--from-literal=k=1")
     directly("create", "configmap", "unused")
@@ -116,77 +112,77 @@ def test_the_writes_of_the_plan_take_place(run: Plan, directly: Callable[..., st
     assert run.ask("PATCH", f"{maps}/new", {"data": {"m": "2"}}, MERGE).status == 200
 
 
-@pytest.mark.parametrize(
-    ("method", "place", "body", "media", "why"),
-    [
-        ("POST", "", config_map("other"), "", "no write of this object: create ConfigMap {}/other"),
-        ("PATCH", "/old", {"data": {"k": "9"}}, MERGE, "no write with this effect: change ConfigMap {}/old: data.k"),
-        ("PATCH", "/old", {"data": {"k": "2", "z": "1"}}, MERGE, "change ConfigMap {}/old: data.k, data.z"),
-        ("DELETE", "/old", None, "", "no write with this effect: delete ConfigMap {}/old"),
-        ("DELETE", "", None, "", "no write"),
-        ("PATCH", "/applied?fieldManager=t", config_map("applied", a="b"), APPLY, "create ConfigMap {}/applied"),
-        ("POST", "/../pods/web/exec?command=id", None, "", "session"),
-        ("POST", "/../pods/web/eviction", {"metadata": {"name": "web"}}, "", "eviction"),
-        ("POST", "/../serviceaccounts/default/token", {}, "", "cannot dry-run"),
-    ],
-)
-def test_the_first_other_write_is_refused_and_no_further_one_is_sent(
-    run: Plan, directly: Callable[..., str], dump: Dump, method: str, place: str, body: object, media: str, why: str
-) -> None:
+OTHER_WRITES: list[tuple[str, str, object, str, str]] = [
+    ("POST", "", config_map("other"), "", "no write of this object: create ConfigMap {}/other"),
+    ("PATCH", "/old", {"data": {"k": "9"}}, MERGE, "no write with this effect: change ConfigMap {}/old: data.k"),
+    ("PATCH", "/old", {"data": {"k": "2", "z": "1"}}, MERGE, "change ConfigMap {}/old: data.k, data.z"),
+    ("DELETE", "/old", None, "", "no write with this effect: delete ConfigMap {}/old"),
+    ("DELETE", "", None, "", "no write"),
+    ("PATCH", "/applied?fieldManager=t", config_map("applied", a="b"), APPLY, "create ConfigMap {}/applied"),
+    ("POST", "/../pods/web/exec?command=id", None, "", "session"),
+    ("POST", "/../pods/web/eviction", {"metadata": {"name": "web"}}, "", "eviction"),
+    ("POST", "/../serviceaccounts/default/token", {}, "", "cannot dry-run"),
+]
+"""Method, path below that of ConfigMaps, content, its type, and why it is refused."""
+
+
+def test_the_first_other_write_is_refused_and_no_further_one_is_sent(run: Plan, directly: Kubectl, dump: Dump) -> None:
     directly("create", "configmap", "old", "--from-literal=k=1")
     planned: Request = ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE)
-    approval = approved(run, planned)
     before = dump()
-    target = f"{run.config_maps}{place}".replace("configmaps/../", "")
-    refused = run.ask(method, target, body, *([media] if media else []))
-    assert refused.status == 403
-    assert why.format(run.namespace) in approval.refused
-    assert why.format(run.namespace) in refused.obj["message"]
-    assert send(run, planned)[0].status == 403
-    assert run.ask("GET", f"{run.config_maps}/old").status == 200
+    for method, place, body, media, why in OTHER_WRITES:
+        run.overlay = run.standing.plan()
+        approval = approved(run, planned)
+        target = f"{run.config_maps}{place}".replace("configmaps/../", "")
+        refused = run.ask(method, target, body, *([media] if media else []))
+        assert refused.status == 403, target
+        assert why.format(run.namespace) in approval.refused
+        assert why.format(run.namespace) in refused.obj["message"]
+        assert send(run, planned)[0].status == 403
+        assert run.ask("GET", f"{run.config_maps}/old").status == 200
     assert dump() == before
 
 
-@pytest.mark.parametrize(
-    ("method", "body", "media"),
-    [
-        ("PATCH", {"data": {"k": "2"}}, MERGE),
-        ("PATCH", [{"op": "replace", "path": "/data/k", "value": "2"}], JSON_PATCH),
-        ("PATCH", config_map("old", k="2"), APPLY),
-        ("PUT", config_map("old", k="2"), JSON),
-        ("DELETE", None, JSON),
-    ],
-)
-def test_a_change_between_dry_run_and_write_is_detected(
-    run: Plan, directly: Callable[..., str], method: str, body: object, media: str
-) -> None:
-    directly("create", "configmap", "old", "--from-literal=k=1")
-    query = "?fieldManager=test&force=true" if media == APPLY else ""
-    planned: Request = (method, f"{run.config_maps}/old{query}", body, media)
-    approval = approved(run, planned)
-    changes = ['--patch={"metadata":{"labels":{"a":"b"}}}', '--patch={"data":{"k":"7"}}']
-
-    if method == "PUT":
-        del changes[0]  # an update would remove the label
-
-    def meanwhile(sent: str, target: str) -> None:
-        if sent == method and "dryRun" not in target and changes:
-            directly("patch", "configmap", "old", changes.pop(0))
-
-    run.standing.passed.before = meanwhile
-    # The first change does not concern the effect. The second one does, unless the object is deleted anyway.
-    (answer,) = send(run, planned)
-    assert changes == []
-    if method == "DELETE":
-        assert (answer.status, approval.refused) == (200, "")
-        assert "old" not in directly("get", "configmaps", "-o=name")
-        return
-    assert answer.status == 403
-    assert "change ConfigMap" in approval.refused
-    assert directly("get", "configmap", "old", "-o=jsonpath={.data.k}") == "7"
+def test_a_change_between_dry_run_and_write_is_detected(run: Plan, directly: Kubectl) -> None:
+    for number, (method, body, media) in enumerate(
+        (
+            ("PATCH", {"data": {"k": "2"}}, MERGE),
+            ("PATCH", [{"op": "replace", "path": "/data/k", "value": "2"}], JSON_PATCH),
+            ("PATCH", config_map("old-2", k="2"), APPLY),
+            ("PUT", config_map("old-3", k="2"), JSON),
+            ("DELETE", None, JSON),
+        )
+    ):
+        name = f"old-{number}"
+        directly("create", "configmap", name, "--from-literal=k=1")
+        query = "?fieldManager=test&force=true" if media == APPLY else ""
+        planned: Request = (method, f"{run.config_maps}/{name}{query}", body, media)
+        run.overlay = run.standing.plan()
+        approval = approved(run, planned)
+        changes = ['--patch={"metadata":{"labels":{"a":"b"}}}', '--patch={"data":{"k":"7"}}']
+        if method == "PUT":
+            del changes[0]  # an update would remove the label
+        run.standing.passed.before = partial(_change, directly, method, name, changes)
+        # The first change does not concern the effect. The second one does, unless the object is deleted anyway.
+        (answer,) = send(run, planned)
+        run.standing.passed.before = lambda _method, _target: None
+        assert changes == []
+        if method == "DELETE":
+            assert (answer.status, approval.refused) == (200, "")
+            assert name not in directly("get", "configmaps", "-o=name")
+        else:
+            assert answer.status == 403, method
+            assert "change ConfigMap" in approval.refused
+            assert directly("get", "configmap", name, "-o=jsonpath={.data.k}") == "7"
 
 
-def test_a_plan_that_has_the_changes_of_other_clients_is_incomplete(run: Plan, directly: Callable[..., str]) -> None:
+def _change(directly: Kubectl, method: str, name: str, changes: list[str], sent: str, target: str) -> None:
+    """Change an object before a request that is no dry run is passed on, once for each change."""
+    if sent == method and "dryRun" not in target and changes:
+        directly("patch", "configmap", name, changes.pop(0))
+
+
+def test_a_plan_that_has_the_changes_of_other_clients_is_incomplete(run: Plan, directly: Kubectl) -> None:
     directly("create", "configmap", "old")
     made = itertools.count(1)
 
@@ -201,7 +197,7 @@ def test_a_plan_that_has_the_changes_of_other_clients_is_incomplete(run: Plan, d
 
 @pytest.mark.parametrize("changes", [7, None], ids=["for a while", "forever"])
 def test_changes_between_read_and_dry_run_do_not_count_as_the_effect(
-    run: Plan, directly: Callable[..., str], changes: int | None
+    run: Plan, directly: Kubectl, changes: int | None
 ) -> None:
     directly("create", "configmap", "old", "--from-literal=k=1")
     planned: Request = ("PATCH", f"{run.config_maps}/old", {"data": {"k": "2"}}, MERGE)
@@ -223,7 +219,7 @@ def test_changes_between_read_and_dry_run_do_not_count_as_the_effect(
     assert answer.obj["metadata"]["labels"] == {"a": str(changes)}
 
 
-def test_the_effect_of_a_deletion_is_bound_to_the_object(run: Plan, directly: Callable[..., str]) -> None:
+def test_the_effect_of_a_deletion_is_bound_to_the_object(run: Plan, directly: Kubectl) -> None:
     directly("create", "configmap", "old")
     approval = approved(run, ("DELETE", f"{run.config_maps}/old"))
     directly("delete", "configmap", "old")
