@@ -8,13 +8,16 @@ import signal
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.features.plan.integration.test_plan import dump
+from tests.kit.objects import Things
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.kit.objects import Api, Things
+    from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
 OURS = "ansible.sdk.operatorframework.io/"
@@ -109,10 +112,7 @@ def request_plan(operator: Operator, things: Things, name: str, approved: str = 
 
 
 def allow_secrets(project: Project) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = project.api.call("GET", path)
-    role["rules"].append({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "patch"]})
-    project.api.call("PUT", path, role)
+    project.permit({"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "get", "patch"]})
 
 
 def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Things, api: Api) -> None:
@@ -173,41 +173,6 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert "configMap" not in empty
     assert api.call("GET", f"{core}/configmaps/{plan['configMap']}") is None
     assert things.conditions("one")["Ready"]["status"] == "True"
-
-
-def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
-    project: Project, things: Things, api: Api
-) -> None:
-    maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
-    failing = f"""
-- name: Fail on demand
-  ansible.builtin.fail: {{msg: not today}}
-  when: lookup('fileglob', '{project.folder}/fails') | length > 0
-"""
-    allow_secrets(project)
-    project.role("thing", failing + textwrap.dedent(ROLE))
-    project.watch("thing")
-    operator = project.start()
-    things.create("one", {"size": 1}, annotations={OURS + "mode": "approve"})
-    plan = await_plan(things, "one")
-    project.write("fails", "")
-    request_plan(operator, things, "one")
-    await_plan(things, "one", "PlanFailed")
-    assert api.call("GET", f"{maps}/{plan['configMap']}") is None
-    assert things.conditions("one")["Ready"]["reason"] == "PlanFailed"
-    assert "not today" in things.conditions("one")["Planned"]["message"]
-
-    (project.folder / "fails").unlink()
-    again = await_plan(things, "one")
-    ready = things.conditions("one")["Ready"]
-    assert (ready["status"], ready["reason"]) == ("Unknown", "PlanNotExecuted")
-    assert "Reconciling" not in things.conditions("one")
-    things.merge("one", {"metadata": {"annotations": {OURS + "mode": None}}})
-    things.await_success("one")
-    wait_until(lambda: api.call("GET", f"{maps}/{again['configMap']}") is None, "the removal of the ConfigMap")
-    wait_until(lambda: plan_of(things, "one") == {}, "the removal of the plan")
-    assert things.conditions("one")["Planned"]["status"] == "False"
-    assert api.call("GET", f"{maps}/one-config") is not None
 
 
 def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_last_plan(
@@ -276,97 +241,6 @@ def await_stale(things: Things, name: str, approved: str) -> str:
     return wait_until(stale, f"{approved} to be stale: {things.conditions(name)}")
 
 
-def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
-    project: Project, things: Things, api: Api
-) -> None:
-    space = project.namespace
-    core = f"/api/v1/namespaces/{space}"
-    allow_secrets(project)
-    project.role("thing", ROLE)
-    project.watch("thing", mode="approve")
-    operator = project.start()
-    things.create("one", {"size": 1})
-    plan = await_plan(things, "one")
-    assert plan["hash"] in things.conditions("one")["Planned"]["message"]
-    approve(things, "one", "another")
-    assert "is not the current plan" in await_stale(things, "one", "another")
-    assert operator.runs("one") == []
-    approve(things, "one", plan["hash"])
-    await_approval(things, "one", "Succeeded", plan["hash"])
-    things.await_success("one")
-    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
-    assert api.call("GET", f"{core}/secrets/one-credentials") is not None
-    assert (things.get("one") or {})["status"]["size"] == "1"
-    assert things.conditions("one")["Planned"]["reason"] == "Executed"
-
-    # The same approval again: no second run, and nothing is left to do.
-    approve(things, "one", "")
-    request_plan(operator, things, "one", plan["hash"])
-    request_plan(operator, things, "one")
-    assert await_plan(things, "one", "NoChanges", after=plan["hash"])["approval"]["state"] == "Succeeded"
-    assert len(operator.runs("one")) == 1
-
-    # An object that the plan read changes: nothing is written.
-    things.merge("one", {"spec": {"size": 2}})
-    plan = await_plan(things, "one")
-    assert [(each["verb"], each["name"], each["fields"]) for each in plan["changes"]] == [
-        ("change", "one-config", ["data.size"]),
-        ("change", "one", ["status.size"]),
-    ]
-    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "input"}, "data": {"a": "b"}})
-    before = dump(api, space)
-    approve(things, "one", plan["hash"])
-    assert f"an object that the plan read changed: {core}/configmaps/input" in await_stale(things, "one", plan["hash"])
-    assert changed(before, dump(api, space)) == {f"/apis/test.example.com/v1/things/{space}/one"}
-    assert things.conditions("one")["Planned"]["reason"] == "PlanStale"
-
-    # So does the role, and the object that it would write.
-    plan = plan_of(things, "one")
-    project.role("thing", ROLE + "\n# edited\n")
-    approve(things, "one", plan["hash"])
-    assert "the role, playbook or settings changed" in await_stale(things, "one", plan["hash"])
-    plan = plan_of(things, "one")
-    api.call("PATCH", f"{core}/configmaps/one-config", {"data": {"size": "7"}}, "application/merge-patch+json")
-    approve(things, "one", plan["hash"])
-    assert "change ConfigMap" in await_stale(things, "one", plan["hash"])
-    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "7"
-    assert len(operator.runs("one")) == 1
-
-    # An approval of the new plan ends the condition.
-    request_plan(operator, things, "one")
-    plan = plan_of(things, "one")
-    approve(things, "one", plan["hash"])
-    await_approval(things, "one", "Succeeded", plan["hash"])
-    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "2"
-    assert things.conditions("one")["PlanStale"]["status"] == "False"
-
-
-def test_an_approval_outlives_the_operator_and_the_finalizer_needs_one_too(
-    project: Project, things: Things, api: Api
-) -> None:
-    core = f"/api/v1/namespaces/{project.namespace}"
-    allow_secrets(project)
-    project.role("thing", ROLE)
-    project.watch("thing", mode="approve", finalizer={"name": "test.example.com/undo", "vars": {"size": 9}})
-    operator = project.start()
-    things.create("one", {"size": 1})
-    plan = await_plan(things, "one")
-    operator.stop()
-    approve(things, "one", plan["hash"])
-    operator = project.start()
-    await_approval(things, "one", "Succeeded", plan["hash"])
-    assert (things.get("one") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
-
-    # The finalizer needs an approval, too.
-    things.delete("one")
-    wait_until(lambda: plan_of(things, "one").get("finalizer"), "the plan of the finalizer")
-    plan = plan_of(things, "one")
-    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
-    approve(things, "one", plan["hash"])
-    things.await_gone("one")
-    operator.await_line("Run ended", name="one", outcome="succeeded")
-
-
 SERVICES = """
     - name: Keep the services
       kubernetes.core.k8s:
@@ -433,24 +307,138 @@ GENERATES = """
           data: {token: "{{ 'token-' ~ (1000000000 | random) if size == 2 else 'x' }}"}
 """
 
+FAILS = """
+- name: Fail on demand
+  ansible.builtin.fail: {{msg: not today}}
+  when: lookup('fileglob', '{folder}/fails') | length > 0
+"""
+BY_SPEC = "- ansible.builtin.include_role: {name: '{{ how }}'}\n"
 
-def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(
-    project: Project, things: Things, api: Api
+
+@pytest.fixture(scope="module")
+def approving(shared_project: Project) -> Operator:
+    """An operator whose objects select their role. Each test has other objects."""
+    project = shared_project
+    project.permit({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
+    roles = {
+        "plain": ROLE,
+        "fails": FAILS.format(folder=project.folder) + textwrap.dedent(ROLE),
+        "services": SERVICES,
+        "generates": GENERATES,
+        "thing": BY_SPEC,
+    }
+    for name, tasks in roles.items():
+        project.role(name, tasks)
+    project.watch("thing")
+    return project.start()
+
+
+@pytest.fixture
+def shared(shared_project: Project, api: Api) -> Things:
+    """The objects of that operator."""
+    return Things(api, shared_project.namespace)
+
+
+APPROVE = {OURS + "mode": "approve"}
+
+
+@pytest.mark.xdist_group("modes")
+def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
+    approving: Operator, shared_project: Project, shared: Things, api: Api
 ) -> None:
-    core = f"/api/v1/namespaces/{project.namespace}"
-    allow_secrets(project)
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = project.api.call("GET", path)
-    role["rules"].append({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
-    project.api.call("PUT", path, role)
-    project.role("services", SERVICES)
-    project.role("generates", GENERATES)
-    project.role("thing", "- ansible.builtin.include_role: {name: '{{ how }}'}\n")
-    project.watch("thing", mode="approve")
-    project.start()
+    maps = f"/api/v1/namespaces/{shared.namespace}/configmaps"
+    shared.create("failing", {"size": 1, "how": "fails"}, annotations=APPROVE)
+    plan = await_plan(shared, "failing")
+    shared_project.write("fails", "")
+    request_plan(approving, shared, "failing")
+    await_plan(shared, "failing", "PlanFailed")
+    assert api.call("GET", f"{maps}/{plan['configMap']}") is None
+    assert shared.conditions("failing")["Ready"]["reason"] == "PlanFailed"
+    assert "not today" in shared.conditions("failing")["Planned"]["message"]
 
+    (shared_project.folder / "fails").unlink()
+    again = await_plan(shared, "failing")
+    ready = shared.conditions("failing")["Ready"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "PlanNotExecuted")
+    assert "Reconciling" not in shared.conditions("failing")
+    shared.merge("failing", {"metadata": {"annotations": {OURS + "mode": None}}})
+    shared.await_success("failing")
+    wait_until(lambda: api.call("GET", f"{maps}/{again['configMap']}") is None, "the removal of the ConfigMap")
+    wait_until(lambda: plan_of(shared, "failing") == {}, "the removal of the plan")
+    assert shared.conditions("failing")["Planned"]["status"] == "False"
+    assert api.call("GET", f"{maps}/failing-config") is not None
+
+
+@pytest.mark.xdist_group("modes")
+def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
+    approving: Operator, shared_project: Project, shared: Things, api: Api
+) -> None:
+    space = shared.namespace
+    core = f"/api/v1/namespaces/{space}"
+    operator, things = approving, shared
+    things.create("one", {"size": 1, "how": "plain"}, annotations=APPROVE)
+    plan = await_plan(things, "one")
+    assert plan["hash"] in things.conditions("one")["Planned"]["message"]
+    approve(things, "one", "another")
+    assert "is not the current plan" in await_stale(things, "one", "another")
+    assert operator.runs("one") == []
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    things.await_success("one")
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
+    assert api.call("GET", f"{core}/secrets/one-credentials") is not None
+    assert (things.get("one") or {})["status"]["size"] == "1"
+    assert things.conditions("one")["Planned"]["reason"] == "Executed"
+
+    # The same approval again: no second run, and nothing is left to do.
+    approve(things, "one", "")
+    request_plan(operator, things, "one", plan["hash"])
+    request_plan(operator, things, "one")
+    assert await_plan(things, "one", "NoChanges", after=plan["hash"])["approval"]["state"] == "Succeeded"
+    assert len(operator.runs("one")) == 1
+
+    # An object that the plan read changes: nothing is written.
+    things.merge("one", {"spec": {"size": 2}})
+    plan = await_plan(things, "one")
+    assert [(each["verb"], each["name"], each["fields"]) for each in plan["changes"]] == [
+        ("change", "one-config", ["data.size"]),
+        ("change", "one", ["status.size"]),
+    ]
+    api.call("POST", f"{core}/configmaps", {"metadata": {"name": "input"}, "data": {"a": "b"}})
+    before = dump(api, space)
+    approve(things, "one", plan["hash"])
+    assert f"an object that the plan read changed: {core}/configmaps/input" in await_stale(things, "one", plan["hash"])
+    assert changed(before, dump(api, space)) == {f"/apis/test.example.com/v1/things/{space}/one"}
+    assert things.conditions("one")["Planned"]["reason"] == "PlanStale"
+
+    # So does the role, and the object that it would write.
+    plan = plan_of(things, "one")
+    shared_project.role("thing", BY_SPEC + "# edited\n")
+    approve(things, "one", plan["hash"])
+    assert "the role, playbook or settings changed" in await_stale(things, "one", plan["hash"])
+    plan = plan_of(things, "one")
+    api.call("PATCH", f"{core}/configmaps/one-config", {"data": {"size": "7"}}, "application/merge-patch+json")
+    approve(things, "one", plan["hash"])
+    assert "change ConfigMap" in await_stale(things, "one", plan["hash"])
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "7"
+    assert len(operator.runs("one")) == 1
+
+    # An approval of the new plan ends the condition.
+    request_plan(operator, things, "one")
+    plan = plan_of(things, "one")
+    approve(things, "one", plan["hash"])
+    await_approval(things, "one", "Succeeded", plan["hash"])
+    assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "2"
+    assert things.conditions("one")["PlanStale"]["status"] == "False"
+
+
+@pytest.mark.xdist_group("modes")
+@pytest.mark.usefixtures("approving")
+def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(shared: Things, api: Api) -> None:
+    core = f"/api/v1/namespaces/{shared.namespace}"
+    things = shared
     # Values that the API server chooses are unknown.
-    things.create("served", {"how": "services"})
+    things.create("served", {"how": "services"}, annotations=APPROVE)
     plan = await_plan(things, "served")
     text = api.call("GET", f"{core}/configmaps/{plan['configMap']}")["data"]["changes.yaml"]
     assert "url: http://(known after apply):80/path" in text
@@ -468,21 +456,21 @@ def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(
     }
 
     # Random values of new Secrets are covered, other ones are named.
-    things.create("one", {"size": 1, "how": "generates"})
-    plan = await_plan(things, "one")
-    assert plan["random"] == [f"Secret {project.namespace}/password data.password"]
+    things.create("random", {"size": 1, "how": "generates"}, annotations=APPROVE)
+    plan = await_plan(things, "random")
+    assert plan["random"] == [f"Secret {shared.namespace}/password data.password"]
     assert "differing" not in plan
-    assert "The approval covers random values of new Secrets" in things.conditions("one")["Planned"]["message"]
-    approve(things, "one", plan["hash"])
-    await_approval(things, "one", "Succeeded", plan["hash"])
+    assert "The approval covers random values of new Secrets" in things.conditions("random")["Planned"]["message"]
+    approve(things, "random", plan["hash"])
+    await_approval(things, "random", "Succeeded", plan["hash"])
     secret = api.call("GET", f"{core}/secrets/password")
 
-    things.merge("one", {"spec": {"size": 2}})
-    second = await_plan(things, "one", after=plan["hash"])
-    assert second["differing"] == [f"ConfigMap {project.namespace}/config data.token"]
-    assert "so that the plan cannot be executed: ConfigMap" in things.conditions("one")["Planned"]["message"]
-    approve(things, "one", second["hash"])
-    await_stale(things, "one", second["hash"])
+    things.merge("random", {"spec": {"size": 2}})
+    second = await_plan(things, "random", after=plan["hash"])
+    assert second["differing"] == [f"ConfigMap {shared.namespace}/config data.token"]
+    assert "so that the plan cannot be executed: ConfigMap" in things.conditions("random")["Planned"]["message"]
+    approve(things, "random", second["hash"])
+    await_stale(things, "random", second["hash"])
     assert api.call("GET", f"{core}/configmaps/config")["data"] == {"token": "x"}
     assert api.call("GET", f"{core}/secrets/password")["data"] == secret["data"]
 
@@ -522,14 +510,19 @@ OTHER_WRITE = """
 """
 
 
-def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repeated(
+def test_a_killed_run_of_an_approved_plan_is_not_repeated_an_approval_outlives_the_operator_and_finalizers_need_one(
     project: Project, things: Things, api: Api
 ) -> None:
     core = f"/api/v1/namespaces/{project.namespace}"
-    project.role("thing", OTHER_WRITE)
-    project.watch("thing", mode="approve")
+    allow_secrets(project)
+    project.role("plain", ROLE)
+    project.role("other", OTHER_WRITE)
+    project.role("thing", BY_SPEC)
+    project.watch("thing", mode="approve", finalizer={"name": "test.example.com/undo", "vars": {"size": 9}})
     operator = project.start()
-    things.create("one", {"size": 1})
+
+    # The first write that the plan does not contain ends the run.
+    things.create("one", {"size": 1, "how": "other"})
     plan = await_plan(things, "one", "Partial")
     approve(things, "one", plan["hash"])
     why = await_stale(things, "one", plan["hash"])
@@ -539,12 +532,15 @@ def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repe
     assert await_plan(things, "one", "Partial", after=plan["hash"])["approval"]["state"] == "Refused"
     assert things.conditions("one")["PlanStale"]["status"] == "True"
 
-    things.create("two", {"wait": True})
+    things.create("three", {"size": 1, "how": "plain"})
+    later = await_plan(things, "three")
+    things.create("two", {"wait": True, "how": "other"})
     plan = await_plan(things, "two", "Partial")
     approve(things, "two", plan["hash"])
     await_approval(things, "two", "Running", plan["hash"])
     wait_until(lambda: api.call("GET", f"{core}/configmaps/two-config"), "the first write of the run")
     operator.kill()
+    approve(things, "three", later["hash"])
     operator = project.start()
     assert await_plan(things, "two", "Partial", after=plan["hash"])["approval"] == {
         **plan_of(things, "two")["approval"],
@@ -554,3 +550,13 @@ def test_the_first_other_write_ends_an_approved_run_and_a_killed_one_is_not_repe
     request_plan(operator, things, "two")
     assert operator.lines(msg="Run started", name="two") == []
     assert api.call("GET", f"{core}/configmaps/two-last") is None
+
+    await_approval(things, "three", "Succeeded", later["hash"])
+    assert (things.get("three") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
+    things.delete("three")
+    wait_until(lambda: plan_of(things, "three").get("finalizer"), "the plan of the finalizer")
+    plan = plan_of(things, "three")
+    assert api.call("GET", f"{core}/configmaps/three-config")["data"]["size"] == "1"
+    approve(things, "three", plan["hash"])
+    things.await_gone("three")
+    operator.await_line("Run ended", name="three", outcome="succeeded")
