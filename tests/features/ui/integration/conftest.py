@@ -1,4 +1,4 @@
-"""A page in a thread of its own, that looks at a real cache with 5,000 objects, put in where an informer would."""
+"""A page in a thread of its own, that looks at a real cache, whose objects are put in where an informer would."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.features.ui.integration.crowd import Crowd
+from tests.features.ui.integration.crowd import FEW, Crowd
 from tests.kit.wait import patience
 
 
 @pytest.fixture
-def crowd(tmp_path: Path) -> Iterator[Crowd]:
-    made, ready = Crowd(tmp_path), Future[None]()
+def count() -> int:
+    """Number of objects."""
+    return FEW
+
+
+@pytest.fixture
+def crowd(tmp_path: Path, count: int) -> Iterator[Crowd]:
+    made, ready = Crowd(tmp_path, count), Future[None]()
     thread = threading.Thread(target=made.serve, args=(ready,))
     thread.start()
     ready.result(60)

@@ -1,4 +1,4 @@
-"""A page in a thread of its own, that looks at a real cache with 5,000 objects, put in where an informer would."""
+"""A page in a thread of its own, that looks at a real cache, whose objects are put in where an informer would."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from runner.values.objects import GVK, MODE, ObjectKey, ObjectRef
 from tests.kit.jobs import job_value
 from tests.kit.page_values import AKind, condition, ended, start, views_of
 
-OBJECTS = 5000
+FEW, MANY = 20, 5000
 _SETTINGS = {"name": "settings", "namespace": "shop", "managedFields": [{"manager": "x"}]}
 _RESULTS: tuple[dict[str, Any], ...] = (
     {
@@ -65,13 +65,13 @@ _FAILED_OUTPUT = "".join(
 
 
 class Crowd:
-    """A page with very many objects. What touches it is run where it lives."""
+    """A page with so many objects. What touches it is run where it lives."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int) -> None:
         self.url = ""
         self.kind: AKind
         self._plans: LatestPlans
-        self._folder = folder
+        self._folder, self._count = folder, count
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._journal = Journal(time.time)
@@ -84,7 +84,7 @@ class Crowd:
     async def _serve(self, ready: Future[None]) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self.kind = AKind()
-        for number in range(OBJECTS):
+        for number in range(self._count):
             self.kind.informer.put(f"one-{number:04}", condition("Ready", message="Last reconciliation succeeded"))
         self._plans = LatestPlans({self.kind.gvk: "approve"})
         views = views_of(self.kind, self._journal, self._folder, self._plans.sections())
