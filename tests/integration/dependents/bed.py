@@ -20,7 +20,7 @@ from runner.core.proxy.handlers.owners import own
 from runner.core.watches.watch import Role, Watch
 from runner.values.objects import GVK, Object
 from runner.values.ownership import Owner
-from tests.kit.objects import Hand, definition
+from tests.kit.objects import Hand
 from tests.kit.wait import until
 from tests.kit.watch_values import watch_value
 
@@ -120,14 +120,6 @@ class Run:
         hand = self.operator.hand
         answer = await hand.delete(gvk, name)
         self.operator.dependents.deleted(self.owner, await hand.discovery.find(gvk), answer)
-
-
-class Objects:
-    """Definitions."""
-
-    deployment = staticmethod(deployment)
-    config_map = staticmethod(config_map)
-    definition = staticmethod(definition)
 
 
 Operate: TypeAlias = Callable[..., Any]

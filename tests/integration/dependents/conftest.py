@@ -29,18 +29,11 @@ from runner.values.objects import ObjectRef, key_of
 from runner.values.ownership import Owner
 from tests.integration.dependents.bed import (
     MakeOwner,
-    Objects,
     Operate,
     Operator,
     watch_of,
 )
 from tests.kit.objects import CRD, Hand, definition
-
-
-@pytest.fixture
-def objects() -> Objects:
-    """Definitions of objects."""
-    return Objects()
 
 
 @pytest.fixture
@@ -72,6 +65,12 @@ def make_owner(hand: Hand) -> MakeOwner:
         return Owner(ObjectRef.of(resource.gvk, made), resource.namespaced)
 
     return make
+
+
+@pytest.fixture
+async def shop(app: ApiResource, make_owner: MakeOwner) -> Owner:
+    """An object that owns."""
+    return await make_owner(app, "shop")
 
 
 @pytest.fixture

@@ -10,22 +10,13 @@ import pytest
 from runner.core.kube.client import EVERYTHING, PatchType
 from runner.core.kube.watch_health import WatchState
 from runner.values.objects import GVK, ObjectKey, metadata
+from tests.integration.dependents.bed import CONFIG_MAP, DEPLOYMENT, config_map, deployment
+from tests.kit.objects import definition
 from tests.kit.wait import until
 
 if TYPE_CHECKING:
-    from runner.core.kube.discovery import ApiResource
-    from tests.integration.dependents.bed import MakeOwner, Operate
+    from tests.integration.dependents.bed import Operate
     from tests.kit.objects import Hand
-
-DEPLOYMENT = GVK("apps", "v1", "Deployment")
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-SERVICE = GVK("", "v1", "Service")
-
-
-@pytest.fixture
-async def shop(app: ApiResource, make_owner: MakeOwner) -> Any:
-    """An object that owns."""
-    return await make_owner(app, "shop")
 
 
 async def rolled_out(hand: Hand, name: str) -> None:
@@ -38,12 +29,10 @@ async def rolled_out(hand: Hand, name: str) -> None:
     await until(is_seen, f"the controller to see {name}")
 
 
-async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
+async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(operate: Operate, app: Any, shop: Any) -> None:
     async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
+            await run.create(deployment("web"))
         await operator.live(DEPLOYMENT)
         await rolled_out(operator.hand, "web")
         await operator.hand.patch(DEPLOYMENT, "web", {"spec": {"replicas": 5}})
@@ -56,48 +45,37 @@ async def test_scaling_deleting_and_recreating_by_hand_trigger_the_owner(
             await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 1}})
         await rolled_out(operator.hand, "web")
         await operator.stays_quiet(DEPLOYMENT)
-        await operator.hand.delete(DEPLOYMENT, "web")
-        await operator.triggers("shop", "shop")
-        async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-        await rolled_out(operator.hand, "web")
-        await operator.stays_quiet(DEPLOYMENT)
-
-
-async def test_scaling_through_the_subresource_is_attributed_to_the_client_that_scaled(
-    operate: Operate, app: Any, shop: Any, objects: Any
-) -> None:
-    async with operate(app, watch_dependent_status="off") as operator:
-        async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-        await operator.live(DEPLOYMENT)
-        await rolled_out(operator.hand, "web")
-        deployments = await operator.hand.discovery.find(DEPLOYMENT)
         key = ObjectKey(operator.hand.namespace, "web")
         await operator.hand.client.patch(
-            deployments,
+            await operator.hand.discovery.find(DEPLOYMENT),
             key,
-            {"spec": {"replicas": 5}},
+            {"spec": {"replicas": 3}},
             content_type=PatchType.MERGE,
             subresource="scale",
             params={"fieldManager": "kubectl"},
         )
-        await operator.triggers("shop")
-        assert operator.triggered[0][1] == f"Deployment {key} changed: spec (by kubectl)"
+        await operator.triggers("shop", "shop")
+        assert operator.triggered[1][1] == f"Deployment {key} changed: spec.replicas (by kubectl)"
+        await operator.hand.delete(DEPLOYMENT, "web")
+        await operator.triggers("shop", "shop", "shop")
+        async with operator.run(shop) as run:
+            await run.create(deployment("web"))
+        await rolled_out(operator.hand, "web")
+        await operator.stays_quiet(DEPLOYMENT)
 
 
-async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop: Any) -> None:
     async with operate(app, watch_dependent_status="off") as operator:
         async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-            await run.create(objects.config_map("settings"))
+            await run.create(deployment("web"))
+            await run.create(config_map("settings"))
             await operator.live(DEPLOYMENT, CONFIG_MAP)
             await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 2}})
             await run.patch(DEPLOYMENT, "web", {"spec": {"replicas": 3}}, "scale")
             await run.patch(DEPLOYMENT, "web", {"metadata": {"labels": {"a": "b"}}})
             await run.patch(CONFIG_MAP, "settings", {"data": {"value": "b"}})
             await run.delete(DEPLOYMENT, "web")
-            await run.create(objects.deployment("web"))
+            await run.create(deployment("web"))
             await run.delete(CONFIG_MAP, "settings")
         await rolled_out(operator.hand, "web")
         await operator.stays_quiet(DEPLOYMENT)
@@ -105,11 +83,11 @@ async def test_writes_of_a_run_trigger_no_owner(operate: Operate, app: Any, shop
 
 
 async def test_an_edited_config_map_triggers_its_owner_and_an_unchanged_one_does_not(
-    operate: Operate, app: Any, shop: Any, objects: Any
+    operate: Operate, app: Any, shop: Any
 ) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
-            await run.create(objects.config_map("settings"))
+            await run.create(config_map("settings"))
         await operator.live(CONFIG_MAP)
         same = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"value": "a"}}
         before = await operator.hand.get(CONFIG_MAP, "settings")
@@ -121,33 +99,13 @@ async def test_an_edited_config_map_triggers_its_owner_and_an_unchanged_one_does
         assert operator.triggered[0][1].endswith(f"changed: content (by {operator.hand.manager})")
 
 
-async def test_the_status_of_a_service_triggers_its_owner(operate: Operate, app: Any, shop: Any) -> None:
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web"},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-    }
-    async with operate(app, watch_dependent_status="auto") as operator:
-        async with operator.run(shop) as run:
-            await run.create(service)
-        await operator.live(SERVICE)
-        ready = {"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}
-        await operator.hand.patch(SERVICE, "web", ready, "status")
-        await operator.triggers("shop")
-        await operator.hand.patch(SERVICE, "web", {"metadata": {"labels": {"last": "one"}}})
-        await operator.triggers("shop", "shop")
-    changes = [why.partition("/web ")[2].partition(" (")[0] for _, why in operator.triggered]
-    assert changes == ["changed: status", "changed: labels"]
-
-
 async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_watched(
-    operate: Operate, app: Any, shop: Any, group: str, objects: Any
+    operate: Operate, app: Any, shop: Any, group: str
 ) -> None:
     old, new = GVK(group, "v1beta1", "Part"), GVK(group, "v1", "Part")
     async with operate(app) as operator:
         hand = operator.hand
-        crd = objects.definition(group, "Part", versions=("v1beta1", "v1"))
+        crd = definition(group, "Part", versions=("v1beta1", "v1"))
         await hand.install(crd)
         part = {"kind": "Part", "metadata": {"name": "p"}, "spec": {"size": 1}}
         async with operator.run(shop) as run:
@@ -169,12 +127,12 @@ async def test_after_a_version_is_no_longer_served_the_version_of_the_runs_is_wa
 
 
 async def test_after_an_outage_of_the_api_server_only_real_changes_trigger_owners(
-    operate: Operate, app: Any, shop: Any, objects: Any, devcluster: Any
+    operate: Operate, app: Any, shop: Any, devcluster: Any
 ) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
             for name in ("a", "b", "c"):
-                await run.create(objects.config_map(name))
+                await run.create(config_map(name))
         await operator.live(CONFIG_MAP)
         await operator.stays_quiet(CONFIG_MAP)
         await asyncio.to_thread(devcluster.restart_apiserver)
@@ -186,3 +144,27 @@ async def test_after_an_outage_of_the_api_server_only_real_changes_trigger_owner
             await operator.hand.discovery.find(CONFIG_MAP), operator.hand.namespace, EVERYTHING, 500, ""
         )
         assert {"a", "b"} <= {metadata(item)["name"] for item in page.items}
+
+
+@pytest.mark.parametrize("status", [True, False], ids=["status subresource", "no subresource"])
+async def test_each_phase_of_an_unknown_kind_triggers_its_owner_and_noise_does_not(
+    operate: Operate, app: Any, shop: Any, group: str, *, status: bool
+) -> None:
+    part = GVK(group, "v1", "Part")
+    async with operate(app) as operator:
+        hand, subresource = operator.hand, "status" if status else ""
+        await hand.install(definition(group, "Part", status=status))
+        async with operator.run(shop) as run:
+            await run.create({"apiVersion": part.api_version, "kind": "Part", "metadata": {"name": "p"}, "spec": {}})
+        await operator.live(part)
+        for phase in ("Creating", "Running", "Failed"):
+            operator.triggered.clear()
+            for number in range(3):
+                noise = {
+                    "observedGeneration": 1,
+                    "message": f"{number}",
+                    "lastProbeTime": f"2026-01-01T00:00:0{number}Z",
+                }
+                await hand.patch(part, "p", {"status": {"phase": phase, **noise}}, subresource)
+            await operator.triggers("shop")
+            assert operator.triggered[0][1].startswith(f"Part {hand.namespace}/p changed: status")

@@ -9,34 +9,24 @@ import pytest
 
 from runner.core.dependents.store import CONFIG_MAP as STORED
 from runner.core.dependents.store import KindStore, storage
-from runner.values.objects import GVK
+from tests.integration.dependents.bed import CONFIG_MAP, DEPLOYMENT, config_map, deployment
 
 if TYPE_CHECKING:
-    from runner.core.kube.discovery import ApiResource
-    from tests.integration.dependents.bed import MakeOwner, Operate
+    from tests.integration.dependents.bed import Operate
     from tests.kit.objects import Hand
-
-DEPLOYMENT = GVK("apps", "v1", "Deployment")
-CONFIG_MAP = GVK("", "v1", "ConfigMap")
-
-
-@pytest.fixture
-async def shop(app: ApiResource, make_owner: MakeOwner) -> Any:
-    """An object that owns."""
-    return await make_owner(app, "shop")
 
 
 @pytest.mark.parametrize("in_cluster", [True, False])
 async def test_dependents_are_watched_before_any_run(
-    operate: Operate, app: Any, shop: Any, hand: Hand, objects: Any, *, in_cluster: bool
+    operate: Operate, app: Any, shop: Any, hand: Hand, *, in_cluster: bool
 ) -> None:
     def store() -> KindStore | None:
         return KindStore(storage(hand.client, hand.namespace, Path())) if in_cluster else None
 
     async with operate(app, store=store()) as operator:
         async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-            await run.create(objects.config_map("settings"))
+            await run.create(deployment("web"))
+            await run.create(config_map("settings"))
         await operator.live(DEPLOYMENT, CONFIG_MAP)
         await operator.stores(DEPLOYMENT, CONFIG_MAP)
     async with operate(app, store=store()) as operator:
@@ -52,11 +42,11 @@ async def test_dependents_are_watched_before_any_run(
         assert stored["data"][name] == "ConfigMap.v1\nDeployment.v1.apps"
 
 
-async def test_a_kind_without_dependents_is_forgotten(operate: Operate, app: Any, shop: Any, objects: Any) -> None:
+async def test_a_kind_without_dependents_is_forgotten(operate: Operate, app: Any, shop: Any) -> None:
     async with operate(app) as operator:
         async with operator.run(shop) as run:
-            await run.create(objects.deployment("web"))
-            await run.create(objects.config_map("settings"))
+            await run.create(deployment("web"))
+            await run.create(config_map("settings"))
         await operator.stores(DEPLOYMENT, CONFIG_MAP)
         async with operator.run(shop) as run:
             await run.delete(DEPLOYMENT, "web")

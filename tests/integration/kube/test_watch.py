@@ -11,7 +11,6 @@ import pytest
 
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.watch import WatchPolicy
 from runner.core.kube.watch_health import WatchState
 from runner.sdk.devcluster import DevCluster
 from runner.values.objects import GVK, Object, ObjectKey
@@ -91,23 +90,6 @@ async def test_missing_rights_are_named_and_do_once_they_are_granted(
         await followed.reaches("[ +a ]")
 
 
-async def test_an_api_server_that_restarts_costs_no_object_and_repeats_none(
-    devcluster: DevCluster, kind: Kind, client: Client, follow: Follow, namespace: str
-) -> None:
-    for number in range(20):
-        await kind.create(namespace, f"w{number}")
-    async with follow(client, kind.gvk, namespace) as followed:
-        await until(lambda: followed.watcher.health.state is WatchState.LIVE)
-        await asyncio.to_thread(devcluster.stop_apiserver)
-        await until(lambda: followed.watcher.health.state is WatchState.FAILING)
-        await asyncio.to_thread(devcluster.start_apiserver)
-        await kind.create(namespace, "late")
-        await until(lambda: ObjectKey(namespace, "late") in followed.cache)
-        assert len(followed.cache) == 21
-    assert len(followed.changes) == 21
-    assert followed.watcher.health.last_error is None
-
-
 async def test_an_expired_version_causes_a_relist_that_repeats_no_object(
     devcluster: DevCluster, kind: Kind, follow: Follow, wire: tuple[Wire, Client], client: Client, namespace: str
 ) -> None:
@@ -127,21 +109,6 @@ async def test_an_expired_version_causes_a_relist_that_repeats_no_object(
     changes = [(change.key.name, change.new is not None) for change in followed.changes]
     assert sorted(changes[:2]) == [("a", True), ("b", True)]
     assert changes[2:] == [("c", True), ("a", False)]
-
-
-async def test_a_frozen_api_server_is_detected_and_reconnected(
-    devcluster: DevCluster, kind: Kind, client: Client, follow: Follow, namespace: str
-) -> None:
-    await kind.create(namespace, "a")
-    async with follow(client, kind.gvk, namespace, policy=WatchPolicy(idle_limit=1.0, longest_backoff=1.0)) as followed:
-        await followed.holds("a")
-        await asyncio.to_thread(devcluster.pause, "kube-apiserver")
-        try:
-            await until(lambda: followed.watcher.health.state is WatchState.FAILING)
-        finally:
-            await asyncio.to_thread(devcluster.resume, "kube-apiserver")
-        await kind.create(namespace, "b")
-        await followed.holds("a", "b")
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
