@@ -10,8 +10,6 @@ import pytest
 from runner.sdk.devcluster import DevCluster
 from tests.kit.cluster import Kubectl, kubectl_of
 
-_DEADLINE = 30.0
-
 
 @pytest.fixture
 def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
@@ -19,7 +17,7 @@ def kubectl(devcluster: DevCluster, namespace: str) -> Kubectl:
     return kubectl_of(devcluster, "--namespace", namespace)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def processes_in() -> Callable[[Path], list[str]]:
     """Return the command lines of the processes whose working folder is in this folder."""
 

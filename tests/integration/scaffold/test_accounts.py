@@ -18,6 +18,8 @@ from runner.sdk.devcluster import cluster
 from tests.kit.go_programs import get_helm
 from tests.kit.places import BIN, ROOT
 
+pytestmark = pytest.mark.xdist_group("accounts")
+
 WRITTEN = "memcached-runs"
 
 Json = dict[str, Any]
