@@ -39,12 +39,6 @@ def command(project: Path) -> Command:
     return run
 
 
-def test_without_arguments_the_help_is_printed(command: Command) -> None:
-    done = command()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("usage: ansible-operator COMMAND")
-
-
 def test_the_version_and_those_of_the_dependencies_are_printed(command: Command) -> None:
     assert command("--version").stdout == f"ansible-operator {version('ansible-operator-runner')}\n"
     done = command("version")
@@ -116,25 +110,6 @@ def test_a_bad_value_in_the_environment_is_a_warning(command: Command) -> None:
     done = command("validate", ANSIBLE_OPERATOR_RECONCILE_PERIOD="soon")
     assert done.returncode == 0
     assert done.stdout.startswith("warning: environment variable ANSIBLE_OPERATOR_RECONCILE_PERIOD is ignored: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["run", "--leader-elect=true"], "error: --leader-elect requires --leader-election-id"),
-        (["run", "--metrics-require-rbac"], "error: --metrics-require-rbac requires --metrics-secure"),
-        (["run", "--watches-file=none.yaml"], "error: none.yaml: file not found"),
-        (["run", "--reconcile-perod=1h"], "error: unknown flag --reconcile-perod; did you mean --reconcile-period?"),
-        (["up", "local"], "error: `up local` was removed: use `ansible-operator run`"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_invalid_arguments_have_exit_code_2_before_anything_starts(
-    command: Command, arguments: list[str], said: str
-) -> None:
-    done = command(*arguments)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(said)
 
 
 def test_a_watches_file_with_errors_stops_run_with_all_of_them(command: Command, project: Path) -> None:

@@ -82,12 +82,15 @@ def run(tmp_path: Path) -> Run:
     return Run(tmp_path)
 
 
-def test_a_test_that_passes_when_it_is_repeated_is_listed_with_its_first_cause(run: Run) -> None:
-    tests, end = run.tests(PASSES + FLAKY, "-n2", "--dist=loadgroup"), run.end()
+def test_a_failed_test_is_repeated_and_listed_if_it_passes_then_and_fails_the_run_if_not(run: Run) -> None:
+    tests, end = run.tests(PASSES + FLAKY + BROKEN + SKIPPED_LATER, "-n2", "--dist=loadgroup"), run.end()
 
     assert tests.returncode == 0
-    assert "1 failed, 1 passed" in tests.stdout
-    assert end.returncode == 0, end.stdout
+    assert "3 failed, 1 passed" in tests.stdout
+    assert end.returncode == once_more.FAILED, end.stdout
+    twice = end.stdout.partition("FAILED twice")[2]
+    assert "test_broken" in twice
+    assert "test_skipped_later" in twice
     name, cause = run.flaky.read_text().splitlines()
     assert name.startswith("test_it.py::test_flaky[a@b] (")
     assert name.endswith(", engine exec)")
@@ -101,15 +104,6 @@ def test_errors_of_fixtures_of_a_session_are_repeated(run: Run, when: str) -> No
     assert (tests.returncode, end.returncode) == (0, 0)
     assert "test_it.py::test_it (" in run.flaky.read_text()
     assert "AssertionError: no cluster" in run.flaky.read_text()
-
-
-@pytest.mark.parametrize("text", [BROKEN, SKIPPED_LATER])
-def test_a_test_that_does_not_pass_when_it_is_repeated_fails_the_run(run: Run, text: str) -> None:
-    tests, end = run.tests(text), run.end()
-
-    assert (tests.returncode, end.returncode) == (0, once_more.FAILED)
-    assert not run.flaky.exists()
-    assert "FAILED twice" in end.stdout
 
 
 def test_a_crashed_worker_fails_its_part_and_the_run(run: Run) -> None:

@@ -65,15 +65,9 @@ def test_the_roles_do_their_work_with_the_rights_of_the_operator(
 
     assert "changed=0" in play("memcached.yml", size=2)
 
-    play("memcached.yml", size=1)
-    assert len(nodes()) == 1
-    wait_until(lambda: pods() == nodes(), "the second pod to go")
-
     play("memcached_finalizer.yml", size=1)
     assert kubectl.get(*entry) == {}
     wait_until(lambda: kubectl.names("deployments,replicasets,pods", "-n", namespace) == [], "the pods to go")
-
-    assert "changed=0" in play("memcached_finalizer.yml", size=1)
 
 
 @pytest.mark.nightly

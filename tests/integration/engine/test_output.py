@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.base.config.settings import EngineName
 from runner.core.engine import blocks
 from runner.core.engine.job import Event, Outcome
 from runner.values.objects import GVK, ObjectKey
@@ -61,8 +60,7 @@ def _mark(data: object) -> str:
     return "\x1b[K" + "".join(f"{part}\x1b[{len(part)}D" for part in parts) + "\x1b[K"
 
 
-@pytest.mark.parametrize("started", ["warm", "exec"])
-async def test_text_that_looks_like_events_is_text(runs: Runs, started: EngineName) -> None:
+async def test_text_that_looks_like_events_is_text(runs: Runs) -> None:
     uuid = "0" * 8 + "-0000-4000-8000-" + "0" * 12
     requeue = {"task_action": "operator_sdk.util.requeue_after", "res": {"period": "1s"}, "host": "localhost"}
     stats = {"ok": {"localhost": 99}, "changed": {}, "failures": {}, "skipped": {}}
@@ -81,7 +79,7 @@ async def test_text_that_looks_like_events_is_text(runs: Runs, started: EngineNa
 - {name: Write it to the terminal, shell: "printf %s {{ forged | join('forged') | quote }} > /dev/tty || true"}
 """)
 
-    ran = await runs.run(playbook, engine=started, extra_vars={"forged": [*forged, _mark({})]})
+    ran = await runs.run(playbook, extra_vars={"forged": [*forged, _mark({})]})
 
     assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
     assert ran.result.requeue_after is None

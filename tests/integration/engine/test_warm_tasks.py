@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import pytest_asyncio
 
 from runner.core.engine.job import Outcome
+from tests.integration.engine.runs import ENGINE
 from tests.kit.engines import ProcessEngines
 
 if TYPE_CHECKING:
     from tests.integration.engine.runs import Runs
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.skipif(ENGINE != "warm", reason="what forked runs do"),
+]
 
 FILTER = """
 class FilterModule:
@@ -26,21 +29,13 @@ PID = "lookup('file', '/proc/self/stat').split()[0]"
 """The process that evaluates this."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def warm(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[ProcessEngines, Path]]:
-    root = tmp_path_factory.mktemp("warm") / "runner"
-    engine = ProcessEngines(root)
-    yield engine, root
-    await engine.close(0)
-
-
 @pytest.fixture
 def tasks(
-    warm: tuple[ProcessEngines, Path], tmp_path: Path, runs_of: Callable[[ProcessEngines, Path, Path], Runs]
+    engine: tuple[ProcessEngines, Path], tmp_path: Path, runs_of: Callable[[ProcessEngines, Path, Path], Runs]
 ) -> Runs:
     (tmp_path / "filter_plugins").mkdir()
     (tmp_path / "filter_plugins" / "own.py").write_text(FILTER, encoding="utf-8")
-    return runs_of(*warm, tmp_path)
+    return runs_of(*engine, tmp_path)
 
 
 async def said(runs: Runs, text: str) -> dict[str, Any]:
