@@ -6,6 +6,7 @@ in `bench/roles/README.md`.
 
 from __future__ import annotations
 
+import copy
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ class Case:
 
     def sample(self, name: str, **spec: Any) -> Object:
         """Return an object of the kind with this name; `spec` wins over the sample's own fields."""
-        made = _read(self.folder / "sample.yaml")
+        made = copy.deepcopy(_read(self.folder / "sample.yaml"))
         made["metadata"]["name"] = name
         made["spec"] |= spec
         return made

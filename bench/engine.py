@@ -6,8 +6,10 @@ to change. Before it is measured, each role runs on the warm engine until its fo
 once on `exec`.
 
 1. Wall time (medians) and CPU (means) of both, and their ratio (how both are measured: `bench.engine_sides`).
-2. Medians of what a task takes, by its module.
-3. Memory that each of several runs at once adds, and of an idle fork server (PSS).
+2. The time of a run by that of a client which makes the same API calls, in the same order on one connection, and
+   nothing else: they were recorded on their way to the proxy.
+3. Medians of what a task takes, by its module (see `bench.task_times`).
+4. Memory that each of several runs at once adds, and of an idle fork server (PSS).
 
 `CORE` names a tested ansible-core (such as `2.18`, or `all`); left out, it is that of this environment. `BENCH_CASES`
 (names, with commas), `BENCH_REPEATS`, `BENCH_EXEC_REPEATS` (0: the warm engine only) and `BENCH_AT_ONCE` make it
@@ -16,32 +18,37 @@ smaller; `BENCH_WITHOUT` names shortcuts that are switched off.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from bench import objects
-from bench.bed import Bed as Place
-from bench.bed import on_cluster
+from bench import objects, task_times
 from bench.corpus import CASES, QUEUE, Case
 from bench.engine_bed import NAMESPACE, Access, Bed, service
-from bench.engine_sides import Cost, Runs
-from bench.process_stats import proportional_of
-from bench.results import Result, show, size, tell
+from bench.engine_sides import Cost, Runs, memory
+from bench.operator_process import Project
+from bench.recorder import Call, recording, replay
+from bench.results import Result, show, tell
 from bench.standing import standing, tasks
 from runner.base import log
 from runner.base.config.settings import EngineName
-from runner.core.engine.job import Event
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
 from runner.engines.warm import tested
+from runner.sdk import devcluster
 
 CORES = tuple(f"{major}.{minor}" for major, minor in tested.CORES)
 _CASE = "engine"
@@ -49,6 +56,7 @@ _PROCESSORS = 2
 _STANDING = "bench-engine-proxy"
 _WARM_UP = 2
 """Runs after which a fork server has what this role's runs need."""
+_REPLAYS = 3
 _GOALS: dict[tuple[str, bool], float] = {
     ("set_fact", False): 8,
     ("set_fact", True): 2,
@@ -58,13 +66,32 @@ _GOALS: dict[tuple[str, bool], float] = {
     ("k8s_status", False): 25,
 }
 """Milliseconds that a task may take, by its module and whether it is skipped."""
-_NEXT = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start", "playbook_on_stats"})
 _SMALL_OBJECT = 40.0
 """Milliseconds that a `k8s` task with one small object may take."""
 _TIMES_FASTER = 10.0
-_REPEATS, _EXEC_REPEATS, _AT_ONCE = size("REPEATS", 5), size("EXEC_REPEATS", 2), size("AT_ONCE", 8)
-_NAMED = size("CASES", ",".join(case.name for case in CASES)).split(",")
-_WITHOUT = frozenset(filter(None, size("WITHOUT", "").split(",")))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    cases: frozenset[str]
+    repeats: int
+    exec_repeats: int
+    at_once: int
+    without: frozenset[str]
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Size:
+        """Read it from the environment."""
+        names = ",".join(case.name for case in CASES)
+        return cls(
+            cases=frozenset(environ.get("BENCH_CASES", names).split(",")),
+            repeats=int(environ.get("BENCH_REPEATS", "5")),
+            exec_repeats=int(environ.get("BENCH_EXEC_REPEATS", "2")),
+            at_once=int(environ.get("BENCH_AT_ONCE", "8")),
+            without=frozenset(filter(None, environ.get("BENCH_WITHOUT", "").split(","))),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +99,13 @@ class _Bench:
     core: str
     bed: Bed
     runs: Runs
+    size: Size
 
     def result(self, what: str, value: float, unit: str, goal: float | None = None, *, higher: bool = False) -> Result:
         return Result(_CASE, f"core {self.core}, {what}", value, unit, goal, "higher" if higher else "lower")
 
-    async def once(self, case: Case, engine: EngineName) -> Cost:
-        return await self.runs.run([await self.bed.job(case)], engine)
+    async def once(self, case: Case, engine: EngineName, way: Access | None = None) -> Cost:
+        return await self.runs.run([await self.bed.job(case, way)], engine)
 
     async def warm_up(self, case: Case) -> None:
         await self.bed.install(case)
@@ -98,8 +126,11 @@ def main() -> None:
         return
     log.configure(level=logging.WARNING, encoder="console")  # on standard error
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_PROCESSORS])
-    with service() as url:
-        on_cluster(partial(_measure, own, url))
+    with ExitStack() as stack:
+        cluster = stack.enter_context(devcluster.start(name="bench", progress=sys.stderr))
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ansible-operator-bench-"))
+        url = stack.enter_context(service())
+        asyncio.run(_measure(own, cluster, Path(folder), url))
 
 
 def _on(core: str) -> None:
@@ -110,44 +141,52 @@ def _on(core: str) -> None:
     subprocess.run([str(venv / "bin/python"), "-m", "bench.engine"], check=True, env=environment)
 
 
-async def _measure(core: str, url: str, place: Place) -> None:
-    project = place.project("proxy", tasks(place.folder / "proxy"))
-    await objects.install(place.client, (_STANDING, NAMESPACE))
-    async with standing(place.client, project, _STANDING):
-        handed = project.folder / _STANDING
-        way = Access(*(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url")))
-        runs = place.folder / "runs"
-        bench = _Bench(core, Bed(place.client, runs, way, url, place.cluster.exec_container), Runs(runs, _WITHOUT))
-        try:
-            async for result in _results(bench):
-                show(result)
-        finally:
-            await bench.runs.engine.close(0)
+async def _measure(core: str, cluster: devcluster.DevCluster, folder: Path, url: str) -> None:
+    size, kubeconfig = Size.of(os.environ), cluster.kubeconfig
+    project = Project.make(folder / "proxy", kubeconfig, tasks(folder / "proxy"))
+    async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())) as client:
+        await objects.install(client, (_STANDING, NAMESPACE))
+        async with standing(client, project, _STANDING):
+            handed = project.folder / _STANDING
+            way = Access(
+                *(handed.with_suffix(f".{what}").read_text(encoding="utf-8") for what in ("kubeconfig", "url"))
+            )
+            bed = Bed(client, folder / "runs", way, url, cluster.exec_container)
+            bench = _Bench(core, bed, Runs(folder / "runs", size.without), size)
+            try:
+                async for result in _results(bench):
+                    show(result)
+            finally:
+                await bench.runs.engine.close(0)
 
 
 async def _results(bench: _Bench) -> AsyncIterator[Result]:
     for case in CASES:
-        if case.name not in _NAMED:
+        if case.name not in bench.size.cases:
             continue
         tell("core {}, {}; load average {:.1f}, {:.1f}, {:.1f}".format(bench.core, case.name, *os.getloadavg()))
         await bench.warm_up(case)
         async for result in _of_role(bench, case):
             yield result
-    if QUEUE.name in _NAMED:
+    if QUEUE.name in bench.size.cases:
         async for result in _memory(bench):
             yield result
 
 
 async def _of_role(bench: _Bench, case: Case) -> AsyncIterator[Result]:
-    warm = [await bench.once(case, "warm") for _ in range(_REPEATS)]
+    warm = [await bench.once(case, "warm") for _ in range(bench.size.repeats)]
     for result in _of_side(bench, case, "warm", warm):
         yield result
-    if _EXEC_REPEATS:
-        cold = [await bench.once(case, "exec") for _ in range(1 + _EXEC_REPEATS)][1:]
+    if bench.size.exec_repeats:
+        cold = [await bench.once(case, "exec") for _ in range(1 + bench.size.exec_repeats)][1:]
         for result in _of_side(bench, case, "exec", cold):
             yield result
         for result in _ratios(bench, case, cold, warm):
             yield result
+    calls, bare = await _bare(bench, case)
+    yield bench.result(f"{case.name}: API calls", calls, "calls")
+    yield bench.result(f"{case.name}: the same API calls alone", bare, "s")
+    yield bench.result(f"{case.name}: warm, in times of its API calls", _median(warm) / bare, "ratio")
     for result in _of_tasks(bench, case, warm):
         yield result
 
@@ -171,57 +210,24 @@ def _of_tasks(bench: _Bench, case: Case, costs: Iterable[Cost]) -> Iterator[Resu
     found: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for cost in costs:
         for events in cost.events:
-            for task in _times(events):
+            for task in task_times.times(events):
                 found[task.action, task.skipped].append(task.seconds * 1000)
     goals = _GOALS | ({("k8s", False): _SMALL_OBJECT} if case.small_objects else {})
     for (action, skipped), milliseconds in sorted(found.items()):
         how = "skipped" if skipped else "executed"
-        count = len(milliseconds) // _REPEATS
+        count = len(milliseconds) // bench.size.repeats
         what = f"{case.name}: {how} {action}, median of {count}"
         yield bench.result(what, statistics.median(milliseconds), "ms", goals.get((action, skipped)))
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskTime:
-    """One task of a run."""
-
-    action: str
-    """Short name of the module or action: `set_fact`."""
-    skipped: bool
-    seconds: float
-
-
-def _times(events: Iterable[Event]) -> Iterator[_TaskTime]:
-    """Yield the tasks of a run on one host, in order.
-
-    A task lasts from the event of its start to that of the next one's: with all that Ansible does for it.
-    """
-    start: Event | None = None
-    skipped = False
-    for event in sorted(events, key=lambda event: int(event["counter"])):
-        if event["event"] in _NEXT:
-            if start is not None:
-                yield _TaskTime(_action(start), skipped, (_moment(event) - _moment(start)).total_seconds())
-            start, skipped = event, False
-        skipped |= event["event"] == "runner_on_skipped"
-
-
-def _action(start: Event) -> str:
-    return str(start["event_data"].get("task_action", "")).rpartition(".")[2]
-
-
-def _moment(event: Event) -> datetime:
-    return datetime.fromisoformat(event["created"])
-
-
 async def _memory(bench: _Bench) -> AsyncIterator[Result]:
-    if not _AT_ONCE:
+    if not bench.size.at_once:
         return
-    jobs = [await bench.bed.job(QUEUE) for _ in range(_AT_ONCE)]
+    jobs = [await bench.bed.job(QUEUE) for _ in range(bench.size.at_once)]
     added = await bench.runs.added_memory(jobs) / len(jobs)
     yield bench.result(f"{QUEUE.name}: memory added by each of {len(jobs)} at once, peak PSS", added, "MiB", 45)
     await bench.runs.engine.settle()
-    yield bench.result("idle fork server, PSS", proportional_of(bench.runs.engine.pool.servers()), "MiB", 80)
+    yield bench.result("idle fork server, PSS", memory(bench.runs.engine.pool.servers()), "MiB", 80)
 
 
 def _median(costs: Sequence[Cost]) -> float:
@@ -232,5 +238,29 @@ def _mean(costs: Sequence[Cost]) -> float:
     return statistics.mean(cost.cpu for cost in costs)
 
 
+async def _bare(bench: _Bench, case: Case) -> tuple[int, float]:
+    """Return how many API calls a run makes, and the seconds that they take a client that does nothing else."""
+    server = urlsplit(json.loads(bench.bed.way.kubeconfig)["clusters"][0]["cluster"]["server"])
+    host, port = server.hostname or "", server.port or 0
+    async with recording(host, port) as relay:
+        await bench.once(case, "warm", bench.bed.way.through(relay.port))
+    seconds = []
+    for _ in range(_REPLAYS):
+        for path in _created(relay.calls):
+            await bench.bed.delete(path)
+        seconds.append(await asyncio.to_thread(replay, host, port, relay.calls))
+    return len(relay.calls), statistics.median(seconds)
+
+
+def _created(calls: Iterable[Call]) -> Iterator[str]:
+    """Name the objects that calls created."""
+    for call in calls:
+        name = json.loads(call.body).get("metadata", {}).get("name") if call.method == "POST" else None
+        if name:
+            yield f"{call.target.partition('?')[0]}/{name}"
+
+
 if __name__ == "__main__":
+    started = time.monotonic()
     main()
+    tell(f"took {time.monotonic() - started:.0f} s")

@@ -6,27 +6,31 @@ Runs reach the API server through the proxy of the installed command, in an oper
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.server
 import itertools
+import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import objects
 from bench.corpus import Case
 from runner.base.config import paths
 from runner.core.engine import params
 from runner.core.engine.job import Job
-from runner.core.kube.client import Client
+from runner.core.kube.client import Client, PatchType
 from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
-from runner.values.objects import Object, key_of
+from runner.values.errors import ApiError
+from runner.values.objects import key_of
 
 NAMESPACE = "bench-engine"
 _VERBOSITY = 2
 _KEPT_RUNS = 20
+_WITHIN = 120.0
 _NUMBERS = itertools.count(1)
 _EXAMPLE = "http://127.0.0.1:8000"
 """URL of the external service in objects of the corpus."""
@@ -38,6 +42,13 @@ class Access:
 
     kubeconfig: str
     metrics: str
+
+    def through(self, port: int) -> Access:
+        """Return the way that leads to another port of this machine instead of the proxy's."""
+        content = json.loads(self.kubeconfig)
+        cluster = content["clusters"][0]["cluster"]
+        cluster["server"] = re.sub(r":\d+$", f":{port}", cluster["server"])
+        return Access(json.dumps(content), self.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,20 @@ class Bed:
 
     async def install(self, case: Case) -> None:
         """Create a case's kind, and wait until the API server serves it."""
-        await objects.install_kind(self.client, case.crd)
+        crd = case.crd
+        path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+        apply = PatchType.APPLY.value
+        await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=crd, content_type=apply)
+        async with asyncio.timeout(_WITHIN):
+            for _ in itertools.count():
+                with contextlib.suppress(ApiError):
+                    await self.client.request("GET", case.path(self.namespace))
+                    return
+                await asyncio.sleep(0.1)
 
-    async def job(self, case: Case) -> Job:
+    async def job(self, case: Case, way: Access | None = None) -> Job:
         """Describe the next run of a case, as the operator does; its object is created if there is none."""
-        number = next(_NUMBERS)
+        number, way = next(_NUMBERS), way or self.way
         obj = await self.apply(case, f"new-{number}" if case.creates else "sample")
         watch = case.watch
         made = params.build(obj, watch, cause={"reason": "Period", "details": [], "failures": 0}, finalizing=False)
@@ -75,22 +95,32 @@ class Bed:
             verbosity=_VERBOSITY,
             ansible_args="",
             max_artifacts=_KEPT_RUNS,
-            environment=self.environment(),
-            kubeconfig=self.way.kubeconfig,
+            environment=self.environment(way),
+            kubeconfig=way.kubeconfig,
             deadline=None,
         )
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, way: Access | None = None) -> dict[str, str]:
         """Return what the operator adds to the environment of runs."""
-        return {"ANSIBLE_GATHERING": "explicit", ADDRESS_VARIABLE: self.way.metrics}
+        return {"ANSIBLE_GATHERING": "explicit", ADDRESS_VARIABLE: (way or self.way).metrics}
 
-    async def apply(self, case: Case, name: str, **spec: Any) -> Object:
+    async def apply(self, case: Case, name: str, **spec: Any) -> dict[str, Any]:
         """Create an object of a case, or change it to have these fields in its specification."""
         body = case.sample(name, **spec)
         body["spec"] |= {name: self.service for name, value in body["spec"].items() if value == _EXAMPLE}
         if "database" in body["spec"]:
             body["spec"]["database"]["container"] = self.exec_container
-        return await objects.apply(self.client, case.path(self.namespace, name), body)
+        path = case.path(self.namespace, name)
+        apply = PatchType.APPLY.value
+        return await self.client.request("PATCH", path, params={"fieldManager": "bench"}, body=body, content_type=apply)
+
+    async def delete(self, path: str) -> None:
+        """Delete an object that may be gone."""
+        try:
+            await self.client.request("DELETE", path)
+        except ApiError as error:
+            if error.status != http.HTTPStatus.NOT_FOUND:
+                raise
 
 
 class _Service(http.server.BaseHTTPRequestHandler):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import process_stats
-from bench.process_stats import proportional_of
 from runner.agent import process_tree
 from runner.base.config.settings import EngineName
 from runner.core.engine import processes
@@ -80,14 +79,26 @@ class Runs:
 
     async def added_memory(self, jobs: Sequence[Job]) -> float:
         """Fork jobs at once; return the most memory in MiB that they added together, by sampling (PSS)."""
-        before = proportional_of(self.processes())
+        before = memory(self.processes())
         running = asyncio.create_task(self.run(jobs, "warm"))
         peak = 0.0
         while not running.done():
-            peak = max(peak, await asyncio.to_thread(lambda: proportional_of(self.processes())))
+            peak = max(peak, await asyncio.to_thread(lambda: memory(self.processes())))
             await asyncio.sleep(_SAMPLE_EVERY)
         await running
         return peak - before
+
+
+def memory(pids: Iterable[int]) -> float:
+    """Return what processes use together in MiB (PSS); one that ends meanwhile counts nothing."""
+    return sum(map(_proportional, pids))
+
+
+def _proportional(pid: int) -> float:
+    try:
+        return process_stats.proportional(pid)
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _spent(servers: Iterable[int]) -> float:

@@ -19,18 +19,22 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bench import objects
-from bench.bed import Bed, on_cluster
-from bench.operator_process import OperatorProcess, moment, running
-from bench.results import Result, show, size, tell
+from bench.operator_process import OperatorProcess, Project, moment, running
+from bench.process_stats import proportional, tree
+from bench.results import Result, show, tell
+from runner.base.credentials import auth
 from runner.core.kube.client import Client, PatchType
+from runner.sdk import devcluster
 from runner.sdk.devcluster import ports
 from tests.kit import ssh_hosts
 from tests.kit.operator import operators_environment
@@ -44,6 +48,8 @@ _PLAY = {"gather_facts": True, "tasks": _TASK}
 _FIRST, _AGAIN = 1.0, 0.6
 """Goals, in times of `ansible-playbook`."""
 _WATCHES = {"": {}, " with factCache": {"factCache": "1h"}}
+_BETWEEN = 0.05
+"""Seconds between two measurements of memory."""
 _REQUEST = "ansible.sdk.operatorframework.io/run-requested"
 
 
@@ -111,28 +117,40 @@ def _servers(folder: Path) -> Iterator[Servers]:
         process.wait()
 
 
-async def _measure(bed: Bed) -> None:
-    async with AsyncExitStack() as stack:
-        servers = stack.enter_context(_servers(bed.folder / "servers"))
-        fleets = {}
+def main() -> None:
+    """Measure on a control plane of its own."""
+    sizes = [int(each) for each in os.environ.get("BENCH_HOSTS", "1,10,50").split(",")]
+    repeats = int(os.environ.get("BENCH_REPEATS", "3"))
+    with (
+        devcluster.start(name="bench", progress=sys.stderr) as cluster,
+        tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder,
+        _servers(Path(folder, "servers")) as servers,
+    ):
+        asyncio.run(_measure(Path(cluster.kubeconfig), Path(folder), servers, sizes, repeats))
+
+
+async def _measure(kubeconfig: Path, folder: Path, servers: Servers, sizes: list[int], repeats: int) -> None:
+    credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
+    async with Client(credentials) as client, AsyncExitStack() as stack:
+        beds = {}
         for number, (more, fields) in enumerate(_WATCHES.items()):
             namespace = f"bench-hosts-{number}"
-            await objects.install(bed.client, (namespace,))
-            await bed.client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", body=_secret(servers))
+            await objects.install(client, (namespace,))
+            await client.request("POST", f"/api/v1/namespaces/{namespace}/secrets", body=_secret(servers))
             inventory = {"hosts": "spec.hosts", "credentials": "spec.login", "allow": ["127.0.2.0/24"], **fields}
             own = {"inventory": inventory, "allowAnsibleVariables": list(_VARIABLES), "reconcilePeriod": "off"}
-            project = bed.project(namespace, _TASK, playbook="play.yml", **own)
+            project = Project.make(folder / namespace, kubeconfig, _TASK, playbook="play.yml", **own)
             (project.folder / "play.yml").write_text(json.dumps([{"hosts": "hosts", **_PLAY}]))
             operator = await stack.enter_async_context(running(project, namespace))
             await operator.await_line("Watching")
-            fleets[more] = Fleet(bed.client, operator, namespace, servers)
-            await fleets[more].run("warm-up", 1)
-        for count in map(int, size("HOSTS", "1,10,50").split(",")):
-            await _compare(fleets, servers, bed.folder, count, size("REPEATS", 3))
+            beds[more] = Bed(client, operator, namespace, servers)
+            await beds[more].run("warm-up", 1)
+        for count in sizes:
+            await _compare(beds, servers, folder, count, repeats)
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class Bed:
     """An operator, and the hosts."""
 
     client: Client
@@ -163,18 +181,21 @@ class Fleet:
         return moment(ended) - began
 
 
-async def _compare(fleets: Mapping[str, Fleet], servers: Servers, folder: Path, count: int, repeats: int) -> None:
+async def _compare(beds: Mapping[str, Bed], servers: Servers, folder: Path, count: int, repeats: int) -> None:
     """Show the figures of one number of hosts."""
     plain: list[float] = []
-    first: dict[str, list[float]] = {more: [] for more in fleets}
-    again: dict[str, list[float]] = {more: [] for more in fleets}
+    first: dict[str, list[float]] = {more: [] for more in beds}
+    again: dict[str, list[float]] = {more: [] for more in beds}
+    memory: dict[str, list[float]] = {"plain": [], "operator": []}
     for number in range(repeats):
         tell(f"{count} hosts, {number + 1} of {repeats}")
         name = f"fleet-{count}-{number}"
-        plain.append(await asyncio.to_thread(_plain, servers, count, folder / name))
-        for more, fleet in fleets.items():
-            first[more].append(await fleet.run(name, count))
-            again[more].append(await fleet.run_again(name))
+        plain.append(await asyncio.to_thread(_plain, servers, count, folder / name, memory))
+        for more, bed in beds.items():
+            with _Memory(bed.operator.pid) as used:
+                first[more].append(await bed.run(name, count))
+            again[more].append(await bed.run_again(name))
+            memory["operator"].append(used.fork)
     base = statistics.median(plain)
     show(Result(_CASE, f"ansible-playbook on {count} hosts", base, "s"))
     seconds = statistics.median(first[""])
@@ -183,9 +204,11 @@ async def _compare(fleets: Mapping[str, Fleet], servers: Servers, folder: Path, 
     for more, values in again.items():
         ratio = statistics.median(values) / base
         show(Result(_CASE, f"second run on {count} hosts{more}, in times of ansible-playbook", ratio, "ratio", _AGAIN))
+    for side, values in memory.items():
+        show(Result(_CASE, f"memory of a fork on {count} hosts, {side}", statistics.median(values), "MiB"))
 
 
-def _plain(servers: Servers, count: int, folder: Path) -> float:
+def _plain(servers: Servers, count: int, folder: Path, memory: dict[str, list[float]]) -> float:
     """Run `ansible-playbook` as a user does, with connections of its own; return the seconds."""
     folder.mkdir()
     (folder / "known_hosts").write_text(servers.known_hosts)
@@ -203,14 +226,65 @@ def _plain(servers: Servers, count: int, folder: Path) -> float:
     command = [str(BIN / "ansible-playbook"), "-i", "inventory.yml", "play.yml"]
     began = time.monotonic()
     with (folder / "log").open("wb") as log:
-        done = subprocess.run(command, cwd=folder, env=operators_environment(), stdout=log, stderr=log, check=False)
+        process = subprocess.Popen(command, cwd=folder, env=operators_environment(), stdout=log, stderr=log)
+        with _Memory(process.pid) as used:
+            code = process.wait()
     seconds = time.monotonic() - began
-    if done.returncode:
+    if code:
         raise RuntimeError(f"ansible-playbook failed:\n{(folder / 'log').read_text()[-4000:]}")
+    memory["plain"].append(used.fork)
     for socket in (folder / "cp").glob("*"):  # masters would stay for a minute
         command = [ssh_hosts.find("ssh"), "-F", "/dev/null", "-o", f"ControlPath={socket}", "-O", "exit", "any"]
         subprocess.run(command, check=True, capture_output=True)
     return seconds
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Memory of Ansible's forks below a process, while a block runs."""
+
+    pid: int
+    samples: list[float] = field(default_factory=list)
+    _ended: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def fork(self) -> float:
+        """Mean of the proportional memory of a fork, at its highest in MiB; 0 if a run was too short to measure."""
+        return max(self.samples, default=0.0)
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_BETWEEN):
+            if found := list(_sizes_of_forks(self.pid)):
+                self.samples.append(statistics.mean(found))
+
+
+def _sizes_of_forks(root: int) -> Iterator[float]:
+    """Yield the memory of each process that executes a task: a fork that has no fork itself, and has not ended."""
+    forks = {pid: parent for pid in tree(root) if (parent := _forked_from(pid)) is not None}
+    for pid in forks.keys() - forks.values():
+        with suppress(OSError, ValueError):
+            yield proportional(pid)
+
+
+def _forked_from(pid: int) -> int | None:
+    """Return the parent of a process; None if it executes another program, or has ended."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        own, above = (Path(f"/proc/{each}/cmdline").read_bytes() for each in (pid, parent))
+    except OSError:
+        return None
+    return parent if own and own == above else None
 
 
 def _secret(servers: Servers) -> dict[str, Any]:
@@ -226,4 +300,4 @@ def _secret(servers: Servers) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    on_cluster(_measure)
+    main()

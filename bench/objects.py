@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import orjson
 
 from runner.core.kube.client import Client, PatchType
-from runner.values.errors import ApiError
 from runner.values.objects import Object
-from tests.kit.objects import definition
+from tests.kit.objects import definition, is_established
 from tests.kit.wait import until
 
 GROUP = "bench.example.com"
@@ -37,32 +36,17 @@ def body(name: str, text: str = "") -> Object:
     }
 
 
-async def apply(client: Client, where: str, what: Object) -> Object:
-    """Create or change an object by server-side apply."""
-    how = PatchType.APPLY.value
-    return await client.request("PATCH", where, params={"fieldManager": "bench"}, body=what, content_type=how)
-
-
-async def install_kind(client: Client, crd: Object) -> None:
-    """Create a kind, and wait until the API server serves it."""
-    spec = crd["spec"]
-    listed = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
-    name = crd["metadata"]["name"]
-    await apply(client, f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}", crd)
+async def install(client: Client, namespaces: tuple[str, ...]) -> None:
+    """Make the kind and the namespaces, and wait until the kind is served."""
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    apply = {"fieldManager": "bench"}
+    where = f"{crds}/loads.{GROUP}"
+    await client.request("PATCH", where, params=apply, body=definition(GROUP, KIND), content_type=PatchType.APPLY.value)
 
     async def is_served() -> bool:
-        try:
-            await client.request("GET", listed)
-        except ApiError:
-            return False
-        return True
+        return is_established(await client.request("GET", where))
 
-    await until(is_served, f"{name} to be served")
-
-
-async def install(client: Client, namespaces: tuple[str, ...]) -> None:
-    """Make the kind `Load` and the namespaces."""
-    await install_kind(client, definition(GROUP, KIND))
+    await until(is_served, "the kind to be served")
     for name in namespaces:
         await client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": name}})
 
@@ -77,15 +61,10 @@ async def create_held(client: Client, namespace: str, count: int, size: int) -> 
 async def create(client: Client, namespace: str, count: int, size: int) -> None:
     """Create ordinary objects of `size` bytes."""
     sample = await client.request("POST", path(namespace), body=body("object-00000"))
-    names = [f"object-{number:05}" for number in range(1, count)]
-    await create_all(client, namespace, names, "x" * max(size - _stored(sample), 0))
-
-
-async def create_all(client: Client, namespace: str, names: Sequence[str], text: str = "") -> None:
-    """Create objects with these names."""
+    text = "x" * max(size - _stored(sample), 0)
     await concurrently(
-        range(len(names)),
-        lambda number: client.request("POST", path(namespace), body=body(names[number], text)),
+        range(1, count),
+        lambda number: client.request("POST", path(namespace), body=body(f"object-{number:05}", text)),
     )
 
 

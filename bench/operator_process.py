@@ -17,8 +17,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from bench.objects import GROUP, KIND, VERSION
 from tests.kit.operator import PROGRAM, Operator, operators_environment, run_command
+from tests.kit.places import ROOT
 from tests.kit.wait import until
 
 Line = dict[str, Any]
@@ -47,6 +50,14 @@ class Project:
         (folder / "watches.yaml").write_text(json.dumps([watch]), encoding="utf-8")
         return cls(folder, kubeconfig)
 
+    @classmethod
+    def sample(cls, folder: Path, kubeconfig: Path) -> Project:
+        """Write one that runs the sample operator's role."""
+        folder.mkdir(parents=True)
+        (folder / "roles").symlink_to(ROOT / "roles")
+        (folder / "watches.yaml").symlink_to(ROOT / "watches.yaml")
+        return cls(folder, kubeconfig)
+
     @property
     def runs(self) -> Path:
         """Where the operator keeps its run folders."""
@@ -61,6 +72,7 @@ class OperatorProcess:
     operator: Operator
     started: float
     """When it was started, in seconds since the epoch."""
+    _session: aiohttp.ClientSession
 
     @property
     def pid(self) -> int:
@@ -84,13 +96,29 @@ class OperatorProcess:
 
     async def await_ready(self) -> None:
         """Wait for the readiness probe to agree."""
-        await self._until(self.operator.is_ready, "the operator to be ready")
+        port = await self._port("/readyz")
+
+        async def is_ready() -> bool:
+            return await self._status(f"http://127.0.0.1:{port}/readyz") == 200
+
+        await until(is_ready, "the operator to be ready", DEADLINE)
 
     async def metrics(self) -> str:
         """Return its metrics in the text format."""
-        serving = (line for line in self.lines("Serving") if "/metrics" in line["paths"])
-        answer = await asyncio.to_thread(self.operator.fetch, next(serving)["port"], "/metrics")
-        return answer.data.decode()
+        async with self._session.get(f"http://127.0.0.1:{await self._port('/metrics')}/metrics") as answer:
+            return await answer.text()
+
+    async def _status(self, url: str) -> int:
+        async with self._session.get(url) as answer:
+            return answer.status
+
+    async def _port(self, path: str) -> int:
+        await self.await_line("Serving")
+        await self._until(lambda: bool(self._serving(path)), f"{path} to be served")
+        return int(self._serving(path)[0]["port"])
+
+    def _serving(self, path: str) -> list[Line]:
+        return [line for line in self.lines("Serving") if path in line["paths"]]
 
     async def _until(self, holds: Callable[[], bool], what: str) -> None:
         process = self.operator.process
@@ -114,20 +142,21 @@ class OperatorProcess:
 async def running(project: Project, namespace: str, *flags: str) -> AsyncIterator[OperatorProcess]:
     """Run the operator on one namespace, and end it."""
     log = project.folder / f"{namespace}-{time.monotonic_ns()}.log"
-    with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
-        started = time.time()
-        process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
-            _command(project, namespace, flags),
-            cwd=project.folder,
-            env=operators_environment(),
-            stdout=output,
-            stderr=errors,
-        )
-    operator = OperatorProcess(project, Operator(process, log), started)
-    try:
-        yield operator
-    finally:
-        await asyncio.to_thread(operator.stop)
+    async with aiohttp.ClientSession() as session:
+        with log.open("wb") as errors, log.with_suffix(".out").open("wb") as output:
+            started = time.time()
+            process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
+                _command(project, namespace, flags),
+                cwd=project.folder,
+                env=operators_environment(),
+                stdout=output,
+                stderr=errors,
+            )
+        operator = OperatorProcess(project, Operator(process, log), started, session)
+        try:
+            yield operator
+        finally:
+            await asyncio.to_thread(operator.stop)
 
 
 def moment(line: Line) -> float:

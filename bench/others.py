@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -27,10 +28,11 @@ from pathlib import Path
 import yaml
 
 from bench import objects, process_stats
-from bench.bed import Bed, on_cluster
 from bench.operator_process import DEADLINE, Project
-from bench.results import Result, show, size, tell
+from bench.results import Result, show, tell
+from runner.base.credentials import auth
 from runner.core.kube.client import Client
+from runner.sdk import devcluster
 from tests.kit.operator import PROGRAM, operators_environment, run_command
 from tests.kit.wait import until
 
@@ -55,7 +57,7 @@ spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Bed:
     """Where an operator is prepared: a folder of its own, the control plane, and the namespace that it watches."""
 
     folder: Path
@@ -70,19 +72,19 @@ def _role() -> list[dict[str, object]]:
     return [{"name": "Create the Deployment", "kubernetes.core.k8s": {"definition": definition}}]
 
 
-def _ours(place: Place) -> list[str]:
-    project = Project.make(place.folder, place.kubeconfig, _role())
-    return [*PROGRAM, *run_command(place.kubeconfig, project.runs, place.namespace, "--engine=auto")]
+def _ours(bed: Bed) -> list[str]:
+    project = Project.make(bed.folder, bed.kubeconfig, _role())
+    return [*PROGRAM, *run_command(bed.kubeconfig, project.runs, bed.namespace, "--engine=auto")]
 
 
-def _ansible_operator(place: Place) -> list[str]:
-    project = Project.make(place.folder, place.kubeconfig, _role())
-    (place.folder / "path").symlink_to(os.environ["BENCH_ANSIBLE_PATH"])
+def _ansible_operator(bed: Bed) -> list[str]:
+    project = Project.make(bed.folder, bed.kubeconfig, _role())
+    (bed.folder / "path").symlink_to(os.environ["BENCH_ANSIBLE_PATH"])
     return [os.environ["BENCH_ANSIBLE_OPERATOR"], "run", f"--watches-file={project.folder / 'watches.yaml'}"]
 
 
-def _helm_operator(place: Place) -> list[str]:
-    templates = place.folder / "chart" / "templates"
+def _helm_operator(bed: Bed) -> list[str]:
+    templates = bed.folder / "chart" / "templates"
     templates.mkdir(parents=True)
     (templates.parent / "Chart.yaml").write_text("apiVersion: v2\nname: load\nversion: 0.1.0\n", encoding="utf-8")
     text = _DEPLOYMENT.format(
@@ -90,31 +92,31 @@ def _helm_operator(place: Place) -> list[str]:
     )
     (templates / "deployment.yaml").write_text(text, encoding="utf-8")
     watch = {"group": objects.GROUP, "version": objects.VERSION, "kind": objects.KIND, "chart": "chart"}
-    (place.folder / "watches.yaml").write_text(json.dumps([watch]), encoding="utf-8")
+    (bed.folder / "watches.yaml").write_text(json.dumps([watch]), encoding="utf-8")
     return [os.environ["BENCH_HELM_OPERATOR"], "run", "--watches-file=watches.yaml"]
 
 
-def _kopf(place: Place) -> list[str]:
-    _call(sys.executable, "-m", "venv", str(place.folder / "venv"))
-    python = place.folder / "venv" / "bin"
+def _kopf(bed: Bed) -> list[str]:
+    _call(sys.executable, "-m", "venv", str(bed.folder / "venv"))
+    python = bed.folder / "venv" / "bin"
     _call(str(python / "pip"), "install", "--quiet", f"kopf=={_KOPF}", "kubernetes")
-    return [str(python / "kopf"), "run", f"--namespace={place.namespace}", str(_HERE / "handlers.py")]
+    return [str(python / "kopf"), "run", f"--namespace={bed.namespace}", str(_HERE / "handlers.py")]
 
 
-def _controller_runtime(place: Place) -> list[str]:
-    shutil.copy(_HERE / "main.go", place.folder)
-    _call("go", "mod", "init", "example.com/load", cwd=place.folder)
-    _call("go", "mod", "edit", f"-require=sigs.k8s.io/controller-runtime@{_CONTROLLER_RUNTIME}", cwd=place.folder)
-    _call("go", "mod", "tidy", cwd=place.folder)
-    _call("go", "build", "-o", "operator", cwd=place.folder)
-    return [str(place.folder / "operator")]
+def _controller_runtime(bed: Bed) -> list[str]:
+    shutil.copy(_HERE / "main.go", bed.folder)
+    _call("go", "mod", "init", "example.com/load", cwd=bed.folder)
+    _call("go", "mod", "edit", f"-require=sigs.k8s.io/controller-runtime@{_CONTROLLER_RUNTIME}", cwd=bed.folder)
+    _call("go", "mod", "tidy", cwd=bed.folder)
+    _call("go", "build", "-o", "operator", cwd=bed.folder)
+    return [str(bed.folder / "operator")]
 
 
 def _call(*command: str, cwd: Path | None = None) -> None:
     subprocess.run(command, cwd=cwd, check=True, stdout=sys.stderr)
 
 
-_OPERATORS: dict[str, Callable[[Place], list[str]]] = {
+_OPERATORS: dict[str, Callable[[Bed], list[str]]] = {
     "this operator": _ours,
     "Go operator": _ansible_operator,
     "Helm operator": _helm_operator,
@@ -124,48 +126,49 @@ _OPERATORS: dict[str, Callable[[Place], list[str]]] = {
 _NEEDS = {"Go operator": "BENCH_ANSIBLE_OPERATOR", "Helm operator": "BENCH_HELM_OPERATOR"}
 
 
-async def _measure(bed: Bed) -> None:
-    for name in size("OTHERS", ",".join(_OPERATORS)).split(","):
-        if _NEEDS.get(name, "PATH") not in os.environ:
-            tell(f"{name} is left out: set {_NEEDS[name]}")
-            continue
-        tell(name)
-        namespace = "others-" + name.lower().replace(" ", "-")
-        place = Place(bed.folder / namespace, bed.cluster.kubeconfig, namespace)
-        place.folder.mkdir()
-        await _measure_one(bed.client, name, place, _OPERATORS[name](place))
+def main() -> None:
+    """Measure each operator on a control plane that goes afterwards."""
+    named = os.environ.get("BENCH_OTHERS", ",".join(_OPERATORS)).split(",")
+    with devcluster.start(name="bench", progress=sys.stderr) as cluster:
+        for name in named:
+            if _NEEDS.get(name, "PATH") not in os.environ:
+                tell(f"{name} is left out: set {_NEEDS[name]}")
+                continue
+            with tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder:
+                bed = Bed(Path(folder), cluster.kubeconfig, "others-" + name.lower().replace(" ", "-"))
+                asyncio.run(_measure(name, bed, _OPERATORS[name](bed)))
 
 
-async def _measure_one(client: Client, name: str, place: Place, command: list[str]) -> None:
-    path = f"{place.folder / 'path'}{os.pathsep}{os.environ['PATH']}"
-    own = {
-        "KUBECONFIG": str(place.kubeconfig),
-        "WATCH_NAMESPACE": place.namespace,
-        "PATH": path,
+async def _measure(name: str, bed: Bed, command: list[str]) -> None:
+    tell(name)
+    repeats = int(os.environ.get("BENCH_REPEATS", "7"))
+    path = f"{bed.folder / 'path'}{os.pathsep}{os.environ['PATH']}"
+    own = {"KUBECONFIG": str(bed.kubeconfig), "WATCH_NAMESPACE": bed.namespace, "PATH": path}
+    own |= {
         "ANSIBLE_COLLECTIONS_PATH": sysconfig.get_path("purelib"),
-        "ANSIBLE_ROLES_PATH": str(place.folder / "roles"),
+        "ANSIBLE_ROLES_PATH": str(bed.folder / "roles"),
     }
-    await objects.install(client, (place.namespace,))
-    with ExitStack() as stack:
-        log = stack.enter_context((place.folder / "log").open("wb"))
-        process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
-            command, cwd=place.folder, env=operators_environment(own), stdout=log, stderr=log
-        )
-        stack.callback(process.wait, 60)
-        stack.callback(process.terminate)
-        try:
-            await _until_made(client, place.namespace, [f"first-{number}" for number in range(_WARM_UP)])
-            await asyncio.sleep(_SETTLES)
-            names = [f"alone-{number}" for number in range(size("REPEATS", 7))]
-            waits = [await _until_made(client, place.namespace, [alone]) for alone in names]
-            cpu = process_stats.cpu_seconds_of_tree(process.pid)
-            many = await _until_made(client, place.namespace, [f"many-{number}" for number in range(_AT_ONCE)])
-            await asyncio.sleep(_SETTLES)
-        except BaseException:
-            tell((place.folder / "log").read_text(errors="replace")[-4000:])
-            raise
-        cpu = process_stats.cpu_seconds_of_tree(process.pid) - cpu
-        memory = process_stats.proportional_of(process_stats.tree(process.pid))
+    async with Client(await auth.load(str(bed.kubeconfig), None, auth.HostEnvironment.of_process())) as client:
+        await objects.install(client, (bed.namespace,))
+        with ExitStack() as stack:
+            log = stack.enter_context((bed.folder / "log").open("wb"))
+            process = subprocess.Popen(  # noqa: ASYNC220 - nothing else is to happen before it is started
+                command, cwd=bed.folder, env=operators_environment(own), stdout=log, stderr=log
+            )
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+            try:
+                await _until_made(client, bed.namespace, [f"first-{number}" for number in range(_WARM_UP)])
+                await asyncio.sleep(_SETTLES)
+                waits = [await _until_made(client, bed.namespace, [f"alone-{each}"]) for each in range(repeats)]
+                cpu = process_stats.cpu_seconds_of_tree(process.pid)
+                many = await _until_made(client, bed.namespace, [f"many-{each}" for each in range(_AT_ONCE)])
+                await asyncio.sleep(_SETTLES)
+            except BaseException:
+                tell((bed.folder / "log").read_text(errors="replace")[-4000:])
+                raise
+            cpu = process_stats.cpu_seconds_of_tree(process.pid) - cpu
+            memory = process_stats.proportional_of_tree(process.pid)
     show(Result("others", f"{name}: creation to Deployment, median", statistics.median(waits), "s"))
     show(Result("others", f"{name}: {_AT_ONCE} at once, Deployments a second", _AT_ONCE / many, "1/s", None, "higher"))
     show(Result("others", f"{name}: CPU for one of {_AT_ONCE}", cpu / _AT_ONCE, "s"))
@@ -175,7 +178,10 @@ async def _measure_one(client: Client, name: str, place: Place, command: list[st
 async def _until_made(client: Client, namespace: str, names: list[str]) -> float:
     """Create objects at once; return the seconds until each has a Deployment."""
     began = time.perf_counter()
-    await objects.create_all(client, namespace, names)
+    await objects.concurrently(
+        range(len(names)),
+        lambda number: client.request("POST", objects.path(namespace), body=objects.body(names[number])),
+    )
 
     async def is_done() -> bool:
         found = await client.request("GET", f"/apis/apps/v1/namespaces/{namespace}/deployments")
@@ -186,4 +192,4 @@ async def _until_made(client: Client, namespace: str, names: list[str]) -> float
 
 
 if __name__ == "__main__":
-    on_cluster(_measure)
+    main()

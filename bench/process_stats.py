@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
-
-from runner.agent import process_tree
 
 _MIB = 1024.0
 """Kibibytes, which `/proc` counts in."""
@@ -50,26 +46,44 @@ async def cpu_percent(pid: int, seconds: float) -> float:
 
 def cpu_seconds_of_tree(pid: int) -> float:
     """Return how long a process and all below it ran so far, those that ended and were waited for included."""
+    pids = [pid, *_below(pid)]
     ticks = 0
-    for each in tree(pid):
+    for each in pids:
         # The command may hold spaces and brackets; what follows its last bracket is fixed (proc_pid_stat(5)).
         text = Path(f"/proc/{each}/stat").read_bytes()
         ticks += sum(int(field) for field in text[text.rindex(b")") + 2 :].split()[11:15])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def proportional_of(pids: Iterable[int]) -> float:
-    """Return what processes use together in MiB; one that ends meanwhile counts nothing."""
-    used = 0.0
-    for pid in pids:
-        with suppress(OSError, ValueError):
-            used += proportional(pid)
-    return used
+def proportional_of_tree(pid: int) -> float:
+    """Return the proportional memory of a process and all below it, in MiB."""
+    return sum(map(proportional, [pid, *_below(pid)]))
+
+
+def open_files(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def below(pid: int) -> int:
+    """Return how many processes there are below one."""
+    return len(_below(pid))
 
 
 def tree(pid: int) -> list[int]:
     """Return a process and all below it, without those that end meanwhile."""
-    return [pid, *process_tree.below(pid)]
+    return [pid, *_below(pid)]
+
+
+def _below(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            children = [int(child) for child in (thread / "children").read_text(encoding="ascii").split()]
+            found += [each for child in children for each in (child, *_below(child))]
+    except (FileNotFoundError, ProcessLookupError):
+        return found  # it has ended
+    return found
 
 
 def _kibibytes(file: Path, name: str) -> int:

@@ -21,22 +21,29 @@ Smaller by `BENCH_SAMPLES`, `BENCH_SECONDS`, `BENCH_REPEATS`, `BENCH_WATCHES`, `
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench import objects, process_stats
-from bench.bed import Bed, on_cluster, show_all
 from bench.lean import Connection, Endpoint, throughput
-from bench.results import Result, percentile, size, tell
+from bench.operator_process import Project
+from bench.results import Result, percentile, show, tell
 from bench.standing import Standing, direct, standing, tasks
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
+from runner.sdk import devcluster
 from runner.values.objects import Object
 
 _CASE = "proxy"
-_OF_GETS, _OF_WATCHES, _OF_LISTS, _LARGE, _FEW, _MANY = (
+_GETS, _WATCHES, _LISTS, _LARGE, _FEW, _MANY = (
     f"bench-{name}" for name in ("gets", "watches", "lists", "large", "few", "many")
 )
 _CLIENTS = 16
@@ -46,41 +53,84 @@ _MIB = 1 << 20
 _PAUSE = 1.0
 _SOME = 10
 """Calls that come first and are not counted: they find out what all later ones find ready."""
-_SAMPLES, _REPEATS, _SECONDS = size("SAMPLES", 2000), size("REPEATS", 5), size("SECONDS", 3.0)
-_WATCHES, _LIST_MIB, _SECRETS = size("WATCHES", 120), size("LIST_MIB", 200), size("SECRETS", 20_000)
 
 
-def _standing(bed: Bed, namespace: str) -> AbstractAsyncContextManager[Standing]:
-    """Return an operator in a folder of its own: no other's dependents are known to it."""
-    return standing(bed.client, bed.project(namespace, tasks(bed.folder / namespace)), namespace)
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    samples: int
+    seconds: float
+    repeats: int
+    watches: int
+    list_mib: int
+    secrets: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Size:
+        """Read it from the environment."""
+        return cls(
+            samples=int(environ.get("BENCH_SAMPLES", "2000")),
+            seconds=float(environ.get("BENCH_SECONDS", "3")),
+            repeats=int(environ.get("BENCH_REPEATS", "5")),
+            watches=int(environ.get("BENCH_WATCHES", "120")),
+            list_mib=int(environ.get("BENCH_LIST_MIB", "200")),
+            secrets=int(environ.get("BENCH_SECRETS", "20000")),
+        )
 
 
-async def _create(bed: Bed, namespace: str, resource: str, name: str, **fields: Any) -> Object:
-    path = f"/api/v1/namespaces/{namespace}/{resource}"
-    return await bed.client.request("POST", path, body={"metadata": {"name": name}, **fields})
+@dataclass(frozen=True, slots=True)
+class _Bed:
+    """What every measurement needs."""
+
+    size: Size
+    client: Client
+    api: Endpoint
+    folder: Path
+    kubeconfig: Path
+
+    def standing(self, namespace: str) -> AbstractAsyncContextManager[Standing]:
+        """An operator in a folder of its own: no other's dependents are known to it."""
+        folder = self.folder / namespace
+        return standing(self.client, Project.make(folder, self.kubeconfig, tasks(folder)), namespace)
+
+    async def create(self, namespace: str, resource: str, name: str, **fields: Any) -> None:
+        path = f"/api/v1/namespaces/{namespace}/{resource}"
+        await self.client.request("POST", path, body={"metadata": {"name": name}, **fields})
 
 
-async def _measure(bed: Bed) -> None:
-    await objects.install(bed.client, (_OF_GETS, _OF_WATCHES, _OF_LISTS, _LARGE, _FEW, _MANY))
-    api = await direct(bed.client.credentials)
-    await show_all("gets", _gets(bed, api))
-    await show_all("watches", _watches(bed))
-    await show_all("lists", _lists(bed, api))
-    await show_all("secrets", _secrets(bed))
+def main() -> None:
+    """Measure on a control plane that goes afterwards."""
+    with (
+        devcluster.start(name="bench", progress=sys.stderr) as cluster,
+        tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder,
+    ):
+        asyncio.run(_measure(cluster.kubeconfig, Path(folder), Size.of(os.environ)))
 
 
-async def _gets(bed: Bed, api: Endpoint) -> AsyncIterator[Result]:
+async def _measure(kubeconfig: Path, folder: Path, size: Size) -> None:
+    credentials = await auth.load(str(kubeconfig), None, auth.HostEnvironment.of_process())
+    async with Client(credentials) as client:
+        await objects.install(client, (_GETS, _WATCHES, _LISTS, _LARGE, _FEW, _MANY))
+        bed = _Bed(size, client, await direct(credentials), folder, kubeconfig)
+        for part in (_gets(bed), _watches(bed), _lists(bed), _secrets(bed)):
+            tell("load average {:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg()))
+            async for result in part:
+                show(result)
+
+
+async def _gets(bed: _Bed) -> AsyncIterator[Result]:
     """Time and throughput of GETs."""
-    path = f"/api/v1/namespaces/{_OF_GETS}/configmaps"
-    await _create(bed, _OF_GETS, "configmaps", "other", data={"text": "x" * 500})
-    async with _standing(bed, _OF_GETS) as run:
+    path = f"/api/v1/namespaces/{_GETS}/configmaps"
+    await bed.create(_GETS, "configmaps", "other", data={"text": "x" * 500})
+    async with bed.standing(_GETS) as run:
         hit = await run.own("configmaps", {"metadata": {"name": "owned"}, "data": {"text": "x" * 500}})
-        bare, passed = api.get(f"{path}/other"), run.proxy.get(f"{path}/other")
-        tell(f"gets: {_SAMPLES} of each sort")
-        asked = {"direct": (api, bare), "passed through": (run.proxy, passed), "hit": (run.proxy, hit)}
-        times = await asyncio.to_thread(_times, asked)
-        tell(f"gets: {_CLIENTS} clients, {_REPEATS} times {_SECONDS:g} s on each side")
-        rates, costs = await asyncio.to_thread(_rates, asked, run.pid)
+        bare, passed = bed.api.get(f"{path}/other"), run.proxy.get(f"{path}/other")
+        tell(f"gets: {bed.size.samples} of each sort")
+        asked = {"direct": (bed.api, bare), "passed through": (run.proxy, passed), "hit": (run.proxy, hit)}
+        times = await asyncio.to_thread(_times, asked, bed.size.samples)
+        tell(f"gets: {_CLIENTS} clients, {bed.size.repeats} times {bed.size.seconds:g} s on each side")
+        rates, costs = await asyncio.to_thread(_rates, asked, bed.size, run.pid)
     halves = {sort: percentile(found, 50) for sort, found in times.items()}
     more = halves["passed through"] - halves["direct"]
     yield Result(_CASE, "pass-through GET above a direct one, p50", more, "ms", 1)
@@ -98,7 +148,7 @@ async def _gets(bed: Bed, api: Endpoint) -> AsyncIterator[Result]:
         yield Result(_CASE, f"CPU time of the operator for each {sort} GET", statistics.median(costs[sort]), "ms")
 
 
-def _times(asked: Mapping[str, tuple[Endpoint, bytes]]) -> Mapping[str, list[float]]:
+def _times(asked: Mapping[str, tuple[Endpoint, bytes]], samples: int) -> Mapping[str, list[float]]:
     """Milliseconds of each GET, by its sort."""
     times: dict[str, list[float]] = {sort: [] for sort in asked}
     with ExitStack() as stack:
@@ -106,7 +156,7 @@ def _times(asked: Mapping[str, tuple[Endpoint, bytes]]) -> Mapping[str, list[flo
         for sort, (_, request) in asked.items():
             for _ in range(_SOME):
                 _expect(sort, connections[sort], request)
-        for left in range(_SAMPLES, 0, -_ROUND):
+        for left in range(samples, 0, -_ROUND):
             for sort, (_, request) in asked.items():
                 for _ in range(min(left, _ROUND)):
                     times[sort].append(_expect(sort, connections[sort], request))
@@ -124,37 +174,38 @@ def _expect(sort: str, connection: Connection, request: bytes) -> float:
 
 
 def _rates(
-    asked: Mapping[str, tuple[Endpoint, bytes]], pid: int
+    asked: Mapping[str, tuple[Endpoint, bytes]], size: Size, pid: int
 ) -> tuple[Mapping[str, list[float]], Mapping[str, list[float]]]:
     """Answers per second, and milliseconds of the process' CPU time for each, by the sort of GET."""
     rates: dict[str, list[float]] = {sort: [] for sort in asked}
     costs: dict[str, list[float]] = {sort: [] for sort in asked}
-    for _ in range(_REPEATS):
+    for _ in range(size.repeats):
         for sort, (endpoint, request) in asked.items():
             before = process_stats.cpu_seconds(pid)
-            rate = throughput(endpoint, request, _CLIENTS, _SECONDS)
+            rate = throughput(endpoint, request, _CLIENTS, size.seconds)
             rates[sort].append(rate)
-            costs[sort].append((process_stats.cpu_seconds(pid) - before) * 1000 / (rate * _SECONDS))
+            costs[sort].append((process_stats.cpu_seconds(pid) - before) * 1000 / (rate * size.seconds))
     return rates, costs
 
 
-async def _watches(bed: Bed) -> AsyncIterator[Result]:
+async def _watches(bed: _Bed) -> AsyncIterator[Result]:
     """Memory of open watches."""
-    tell(f"watches: opening {_WATCHES}")
-    async with _standing(bed, _OF_WATCHES) as run:
-        watch = run.proxy.get(f"/api/v1/namespaces/{_OF_WATCHES}/configmaps?watch=1")
+    count = bed.size.watches
+    tell(f"watches: opening {count}")
+    async with bed.standing(_WATCHES) as run:
+        watch = run.proxy.get(f"/api/v1/namespaces/{_WATCHES}/configmaps?watch=1")
         before = process_stats.resident(run.pid)
-        connections = await asyncio.to_thread(_open, run.proxy, watch)
+        connections = await asyncio.to_thread(_open, run.proxy, watch, count)
         await run.calm()
         grown = process_stats.resident(run.pid) - before
         for connection in connections:
             connection.socket.close()
-    yield Result(_CASE, f"memory of each of {_WATCHES} watches", grown * 1024 / _WATCHES, "KiB", 100)
+    yield Result(_CASE, f"memory of each of {count} watches", grown * 1024 / count, "KiB", 100)
 
 
-def _open(endpoint: Endpoint, watch: bytes) -> list[Connection]:
+def _open(endpoint: Endpoint, watch: bytes, count: int) -> list[Connection]:
     connections = []
-    for _ in range(_WATCHES):
+    for _ in range(count):
         connections.append(Connection(endpoint))
         answer = connections[-1].head(watch)
         if answer.status != 200:
@@ -162,47 +213,53 @@ def _open(endpoint: Endpoint, watch: bytes) -> list[Connection]:
     return connections
 
 
-async def _lists(bed: Bed, api: Endpoint) -> AsyncIterator[Result]:
+async def _lists(bed: _Bed) -> AsyncIterator[Result]:
     """Memory of a list that is passed through."""
-    tell(f"lists: creating {_LIST_MIB} MiB")
-    content = {"text": "x" * (_MIB - 1024)}
-    await objects.concurrently(
-        range(_LIST_MIB + 1), lambda number: _create(bed, _LARGE, "configmaps", f"large-{number}", data=content)
-    )
+    mib = bed.size.list_mib
+    tell(f"lists: creating {mib} MiB")
+
+    async def create(number: int) -> Object:
+        await bed.create(_LARGE, "configmaps", f"large-{number}", data={"text": "x" * (_MIB - 1024)})
+        return {}
+
+    await objects.concurrently(range(mib + 1), create)
     path = f"/api/v1/namespaces/{_LARGE}/configmaps"
-    tell(f"lists: {_LIST_MIB} MiB")
-    async with _standing(bed, _OF_LISTS) as run:
+    tell(f"lists: {mib} MiB")
+    async with bed.standing(_LISTS) as run:
         before = process_stats.resident(run.pid)
         process_stats.forget_peak(run.pid)
-        length, seconds = await asyncio.to_thread(_stream, run.proxy, run.proxy.get(path))
+        size, seconds = await asyncio.to_thread(_stream, run.proxy, run.proxy.get(path))
         grown = process_stats.peak(run.pid) - before
-    if length < _LIST_MIB * _MIB:
-        raise RuntimeError(f"{length} bytes came of a list of {_LIST_MIB} MiB")
-    _, without = await asyncio.to_thread(_stream, api, api.get(path))
+    if size < mib * _MIB:
+        raise RuntimeError(f"{size} bytes came of a list of {mib} MiB")
+    _, without = await asyncio.to_thread(_stream, bed.api, bed.api.get(path))
     await bed.client.request("DELETE", path)
-    yield Result(_CASE, f"peak of memory while a list of {_LIST_MIB} MiB passes", grown, "MiB", 20)
-    yield Result(_CASE, f"time of a list of {_LIST_MIB} MiB, in direct lists", seconds / without, "ratio")
+    yield Result(_CASE, f"peak of memory while a list of {mib} MiB passes", grown, "MiB", 20)
+    yield Result(_CASE, f"time of a list of {mib} MiB, in direct lists", seconds / without, "ratio")
 
 
 def _stream(endpoint: Endpoint, request: bytes) -> tuple[int, float]:
     """Read a list; return its bytes, and the seconds that it took without the pause."""
     with Connection(endpoint) as connection:
         began = time.perf_counter()
-        length = connection.stream(request, pause_after=_MIB, pause=_PAUSE)
-        return length, time.perf_counter() - began - _PAUSE
+        size = connection.stream(request, pause_after=_MIB, pause=_PAUSE)
+        return size, time.perf_counter() - began - _PAUSE
 
 
-async def _secrets(bed: Bed) -> AsyncIterator[Result]:
+async def _secrets(bed: _Bed) -> AsyncIterator[Result]:
     """Memory of objects that nobody owns, of a kind that is watched."""
-    tell(f"secrets: creating {_SECRETS}")
-    content = {"text": "x" * 200}
-    await objects.concurrently(
-        range(_SECRETS), lambda number: _create(bed, _MANY, "secrets", f"other-{number:05}", stringData=content)
-    )
-    tell(f"secrets: an operator beside none and beside {_SECRETS}")
+    count = bed.size.secrets
+    tell(f"secrets: creating {count}")
+
+    async def create(number: int) -> Object:
+        await bed.create(_MANY, "secrets", f"other-{number:05}", stringData={"text": "x" * 200})
+        return {}
+
+    await objects.concurrently(range(count), create)
+    tell(f"secrets: an operator beside none and beside {count}")
     few, many = [await _beside(bed, namespace) for namespace in (_FEW, _MANY)]
-    yield Result(_CASE, f"memory of {_SECRETS} Secrets that nobody owns", many.after - few.after, "MiB", 5)
-    yield Result(_CASE, f"peak of memory while {_SECRETS} Secrets are listed", many.peak - many.before, "MiB")
+    yield Result(_CASE, f"memory of {count} Secrets that nobody owns", many.after - few.after, "MiB", 5)
+    yield Result(_CASE, f"peak of memory while {count} Secrets are listed", many.peak - many.before, "MiB")
     yield Result(_CASE, "memory of an operator beside no Secrets", few.after, "MiB")
 
 
@@ -215,9 +272,9 @@ class _Memory:
     after: float
 
 
-async def _beside(bed: Bed, namespace: str) -> _Memory:
+async def _beside(bed: _Bed, namespace: str) -> _Memory:
     """Have an operator watch the Secrets of a namespace."""
-    async with _standing(bed, namespace) as run:
+    async with bed.standing(namespace) as run:
         before = process_stats.resident(run.pid)
         process_stats.forget_peak(run.pid)
         await run.own("secrets", {"metadata": {"name": "owned"}, "stringData": {"text": "x"}})
@@ -226,4 +283,4 @@ async def _beside(bed: Bed, namespace: str) -> _Memory:
 
 
 if __name__ == "__main__":
-    on_cluster(_measure)
+    main()

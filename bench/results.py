@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, TypeVar
-
-T = TypeVar("T", int, float, str)
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +30,6 @@ def show(result: Result) -> None:
 def tell(text: str) -> None:
     """Say what goes on."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
-
-
-def size(name: str, default: T) -> T:
-    """Return the number or the names in `BENCH_<name>`, which makes a benchmark smaller."""
-    return type(default)(os.environ.get(f"BENCH_{name}", default))
 
 
 def percentile(values: Sequence[float], percent: int) -> float:

@@ -1,4 +1,4 @@
-"""Many objects whose Deployments become ready at once, or whose role changes: with steps and at once."""
+"""Many Deployments that become ready at once: runs and reads that this costs, and a user who changes an object."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench import objects
-from bench.bed import Bed
-from bench.operator_process import DEADLINE, Project, running
-from bench.results import Result, size, tell
-from bench.scale_bed import CASE, REPEATS, ROLLOUT, STEPS, WARM, succeeded, trivial
+from bench.operator_process import DEADLINE, running
+from bench.results import Result, tell
+from bench.scale_bed import CASE, ROLLOUT, WARM, Bed, succeeded
 from tests.kit.wait import until
 
 _NAME = "{{ ansible_operator_meta.name }}"
@@ -51,17 +50,19 @@ _TASKS: list[dict[str, Any]] = [
     },
 ]
 _PODS = f"/api/v1/namespaces/{ROLLOUT}/pods"
-_COUNT = size("ROLLOUTS", 200)
 _READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
 
 async def rollouts(bed: Bed) -> AsyncIterator[Result]:
     """A user's change while all pods become ready, against one with nothing else to do."""
-    count, repeats = _COUNT, REPEATS
+    count, repeats = bed.size.rollouts, bed.size.repeats
     async with running(bed.project("rollouts", _TASKS), ROLLOUT, WARM) as operator:
         await operator.await_ready()
         names = [f"rolls-{number:04}" for number in range(count)]
-        await objects.create_all(bed.client, ROLLOUT, names)
+        await objects.concurrently(
+            range(count),
+            lambda number: bed.client.request("POST", objects.path(ROLLOUT), body=objects.body(names[number])),
+        )
         await until(lambda: _are_done(bed, count), f"{count} objects to succeed", DEADLINE)
         alone = [await _change(bed, names[number]) for number in range(repeats)]
         before, reads = len(operator.lines("Run ended")), await _reads(bed)
@@ -132,35 +133,3 @@ async def _reads(bed: Bed) -> float:
         for sample in samples
         if sample.name == "apiserver_request_total" and wanted.items() <= sample.labels.items()
     )
-
-
-async def steps(bed: Bed) -> AsyncIterator[Result]:
-    """Time until a changed role has run for all objects: with steps without a pause, and at once."""
-    await objects.create_all(bed.client, STEPS, [f"o-{number:04}" for number in range(_COUNT)])
-    found: dict[str, list[float]] = {"at once": [], "with steps": []}
-    for repeat in range(REPEATS + 1):
-        for how, seconds in found.items():
-            options = {"rollout": {"steps": [1, 5, "25%", "100%"]}} if how == "with steps" else {}
-            project = bed.project(f"steps-{repeat}-{bool(options)}", trivial(f"version {repeat}"), **options)
-            seconds.append(await _upgrade(bed, project))
-    # The first pair creates the records; it does not count.
-    plain, stepwise = (statistics.median(seconds[1:]) for seconds in found.values())
-    yield Result(CASE, f"{_COUNT} objects run a changed role at once", plain, "s")
-    what = f"{_COUNT} objects run a changed role with steps, against at once"
-    yield Result(CASE, what, stepwise / plain, "ratio", 1.1)
-
-
-async def _upgrade(bed: Bed, project: Project) -> float:
-    async with running(project, STEPS, WARM) as operator:
-
-        async def is_done() -> bool:
-            await asyncio.sleep(0.1)
-            return len({line["name"] for line in operator.lines("Run ended")}) >= _COUNT
-
-        async def all_succeeded() -> bool:
-            return sum(map(succeeded, (await bed.client.request("GET", objects.path(STEPS)))["items"])) >= _COUNT
-
-        await until(is_done, f"runs of {_COUNT} objects", DEADLINE)
-        seconds = time.time() - operator.started
-        await until(all_succeeded, f"{_COUNT} objects to succeed", DEADLINE)
-    return seconds

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,17 +30,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.bed import Bed as Place
-from bench.bed import on_cluster
 from bench.corpus import CASES, Case
 from bench.engine_bed import Access, Bed, service
 from bench.operator_process import DEADLINE, OperatorProcess, Project, moment, running
-from bench.results import Result, show, size, tell
+from bench.results import Result, show, tell
+from runner.base.credentials import auth
+from runner.core.kube.client import Client
+from runner.sdk import devcluster
 from tests.kit.wait import until
 
 _CASE = "where"
 _NAMESPACE = "bench-where"
-_CASES, _REPEATS = size("CASES", "portal,typical,queue").split(","), size("REPEATS", 3)
 _RATE = 200
 """Samples a second."""
 _ATTACHING = 2.0
@@ -103,36 +105,40 @@ def _part(frames: Sequence[str]) -> str:
 
 def main() -> None:
     """Measure on a control plane that goes afterwards."""
-    with service() as url:
-        on_cluster(partial(_measure, url))
+    names = os.environ.get("BENCH_CASES", "portal,typical,queue").split(",")
+    repeats = int(os.environ.get("BENCH_REPEATS", "3"))
+    with (
+        devcluster.start(name="bench", progress=sys.stderr) as cluster,
+        tempfile.TemporaryDirectory(prefix="ansible-operator-bench-") as folder,
+        service() as url,
+    ):
+        asyncio.run(_measure(cluster, Path(folder), url, [case for case in CASES if case.name in names], repeats))
 
 
-async def _measure(url: str, place: Place) -> None:
-    client, cluster = place.client, place.cluster
-    await client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": _NAMESPACE}})
-    bed = Bed(client, place.folder / "runs", Access("{}", ""), url, cluster.exec_container, _NAMESPACE)
-    for case in CASES:
-        if case.name not in _CASES:
-            continue
-        tell(case.name)
-        await bed.install(case)
-        project = Project(place.folder / case.name, cluster.kubeconfig)
-        project.folder.mkdir()
-        for file in case.folder.iterdir():
-            (project.folder / file.name).symlink_to(file)
-        for result in await _of_case(bed, project, case):
-            show(result)
+async def _measure(cluster: devcluster.DevCluster, folder: Path, url: str, cases: Iterable[Case], repeats: int) -> None:
+    async with Client(await auth.load(str(cluster.kubeconfig), None, auth.HostEnvironment.of_process())) as client:
+        await client.request("POST", "/api/v1/namespaces", body={"metadata": {"name": _NAMESPACE}})
+        bed = Bed(client, folder / "runs", Access("{}", ""), url, cluster.exec_container, _NAMESPACE)
+        for case in cases:
+            tell("{}; load average {:.1f}, {:.1f}, {:.1f}".format(case.name, *os.getloadavg()))
+            await bed.install(case)
+            project = Project(folder / case.name, cluster.kubeconfig)
+            project.folder.mkdir()
+            for file in case.folder.iterdir():
+                (project.folder / file.name).symlink_to(file)
+            for result in await _of_case(bed, project, case, repeats):
+                show(result)
 
 
-async def _of_case(bed: Bed, project: Project, case: Case) -> Iterator[Result]:
+async def _of_case(bed: Bed, project: Project, case: Case, repeats: int) -> Iterator[Result]:
     async with running(project, _NAMESPACE) as operator:
         await operator.await_ready()
-        walls = [await _run(bed, operator, case, number) for number in range(1 + _REPEATS)]
-    await bed.client.request("DELETE", case.path(_NAMESPACE, case.name))
+        walls = [await _run(bed, operator, case, number) for number in range(1 + repeats)]
+    await bed.delete(case.path(_NAMESPACE, case.name))
     async with running(project, _NAMESPACE) as operator:
         await operator.await_ready()
         sampled = [await _sampled(bed, operator, case, number) for number in range(2)]
-    await bed.client.request("DELETE", case.path(_NAMESPACE, case.name))
+    await bed.delete(case.path(_NAMESPACE, case.name))
     return itertools.chain(
         _results(f"{case.name}, first", walls[:1], sampled[0]), _results(f"{case.name}, again", walls[1:], sampled[1])
     )

@@ -16,6 +16,7 @@ SMALL = {
     "BENCH_SAMPLES": "2",
     "BENCH_RUNS": "2",
     "BENCH_REPEATS": "1",
+    "BENCH_IDLE_SECONDS": "0.5",
     "BENCH_SECONDS": "0.2",
     "BENCH_WATCHES": "3",
     "BENCH_LIST_MIB": "2",
@@ -26,21 +27,46 @@ SMALL = {
     "BENCH_SMALL_BURSTS": "2,3",
     "BENCH_BEHIND": "8",
     "BENCH_ROLLOUTS": "3",
+    "BENCH_ROLLOUT_OBJECTS": "5",
+    "BENCH_PRESENT": "12",
+    "BENCH_BURST": "3",
+    "BENCH_LONG_RUNS": "20",
+    "BENCH_FAILING_SECONDS": "1",
     "BENCH_RESOURCES": "3",
     "BENCH_PODS": "3",
     "BENCH_LINES": "20",
+    "BENCH_POD_RUNS": "20",
     "BENCH_HOSTS": "1,2",
 }
+
+
+def test_hours_in_virtual_time_end_and_count_every_run() -> None:
+    code = (
+        "from bench import scale_virtual as hours; first, hour = hours.runs_of_a_hopeless_object();"
+        "_, fewest, most = hours.a_day_of_resyncs(10); print(first, hour, fewest.value, most.value)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    first, hour, fewest, most = map(int, found.stdout.split())
+    assert 1 < first <= 6
+    assert first < hour <= 12
+    assert 24 <= fewest <= most <= 26
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("case", "goals"),
     [
-        ("spine", [5, 20, 50, 50]),
+        ("spine", [1, 5, 20, 40, 40, 50, 50]),
         ("engine", [2, 2, 8, 10, 10, 25, 40, 45, 80]),
-        ("scale", [0.4, 0.4, 0.6, 0.95, 1, 1, 1.1, 2, 3, 4, 4, 5, 8, 8, 8, 300, 300]),
+        (
+            "scale",
+            [0, 0.4, 0.4, 0.6, 0.95, 1, 1, 1.1, 2, 2, *[3, 4] * 3, 5, 6, 6, *[8] * 4, 12, 16, 22, 28, 64, 300, 300],
+        ),
+        ("where", []),
+        ("devcluster", [20]),
         ("pods", []),
+        ("rollout", [1.1]),
         ("hosts", [0.6, 0.6, 0.6, 0.6, 1, 1]),
         ("plan", [1.3, 3, 5]),
         ("proxy", [0.3, 0.5, 1, 5, 20, 100]),

@@ -80,11 +80,11 @@ class Newcomer:
         _, _, part = GUIDE.read_text(encoding="utf-8").partition(_INSTALL)
         self._do(steps(part.partition("\n## ")[0]))
 
-    def follow(self, guide: Path = GUIDE) -> None:
+    def follow(self, guide: Path = GUIDE, *, to_first_resource: bool = False) -> None:
         """Do what the guide says. Raises GuideError and TerminalError where it comes out otherwise."""
-        self._do(steps(guide.read_text(encoding="utf-8")))
+        self._do(steps(guide.read_text(encoding="utf-8")), to_first_resource=to_first_resource)
 
-    def _do(self, todo: list[Step]) -> None:
+    def _do(self, todo: list[Step], *, to_first_resource: bool = False) -> None:
         for step in todo:
             match step:
                 case Commands():
@@ -95,6 +95,8 @@ class Newcomer:
                     self._save(step)
                 case Shown():
                     self._see(step)
+            if to_first_resource and self.figures:
+                return
 
     def close(self) -> None:
         """Leave nothing behind, wherever the guide was left."""

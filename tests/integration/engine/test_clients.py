@@ -12,9 +12,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from bench.recorder import Call, recording
 from runner.core.engine.job import Outcome
 from runner.engines.warm import task_record
-from tests.integration.engine.recorder import Call, recording
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.engines import ProcessEngines
@@ -89,7 +89,7 @@ async def ways(devcluster: DevCluster) -> AsyncIterator[tuple[Kubectl, list[tupl
     async with contextlib.AsyncExitStack() as stack:
         port = stack.enter_context(kubectl.proxy())
         relays = [await stack.enter_async_context(recording("127.0.0.1", port)) for _ in range(2)]
-        yield kubectl, [(calls, kubeconfig_of({"server": f"http://127.0.0.1:{port}"}, {})) for port, calls in relays]
+        yield kubectl, [(each.calls, kubeconfig_of({"server": f"http://127.0.0.1:{each.port}"}, {})) for each in relays]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
