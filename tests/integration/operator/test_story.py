@@ -89,6 +89,7 @@ def test_describe_shows_the_events_of_an_object(
     project.role("thing", _ROLE)
     project.watch("thing", retry={"attempts": 1}, finalizer={"name": OURS, "vars": {"state": "absent"}})
     operator = project.start()
+    operator.await_line("Watching")
     things.create("one", {"image": "bad"}, finalizers=[HOLD])
     things.await_condition("one", "Failure")
     things.merge("one", {"spec": {"image": "good"}})
