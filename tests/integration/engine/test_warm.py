@@ -88,7 +88,8 @@ async def test_a_server_that_dies_is_replaced_before_it_is_needed_and_the_next_o
 
     assert [(await order).result.outcome for order in orders] == [Outcome.SUCCEEDED] * 3
     assert warm.engine.pool.servers() != [second]
-    assert warm.engine.pool.problem is None
+    # If both servers lived for a short time, the next one starts after a pause.
+    await until(lambda: warm.engine.pool.problem is None)
 
 
 async def waiting(before: set[int]) -> int:
