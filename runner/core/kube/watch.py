@@ -289,6 +289,7 @@ class Watcher:
         limit = page.limit
         if answer.items:
             limit = max(1, min(policy.longest_page, policy.page_bytes * len(answer.items) // answer.size))
+        answer.items.reverse()  # each object is freed once it was taken, in the order of the list
         while answer.items:
             take(Applied(answer.items.pop()))
             await pacer.breathe()

@@ -28,7 +28,7 @@ ALL = f"{DISCOVERY}/widgets"
 
 async def test_a_list_is_bracketed_and_then_followed(api: Api, follow: Follow) -> None:
     later = [api.event("MODIFIED", api.widget("a", 4)), api.event("DELETED", api.widget("b", 5))]
-    api.on(ALL, api.page(3, api.widget("b", 2), api.widget("a", 1)), api.stream(*later, "stay"))
+    api.on(ALL, api.page(3, api.widget("a", 1), api.widget("b", 2)), api.stream(*later, "stay"))
     async with follow() as follower:
         await follower.reaches("[ +a +b ] +a -b")
         assert follower.watcher.health.state is WatchState.LIVE
@@ -175,7 +175,7 @@ async def test_a_server_that_closes_every_watch_at_once_is_not_stormed(api: Api,
 async def test_the_objects_of_a_kind_that_is_not_served_are_unknown_until_it_is_listed_again(
     api: Api, follow: Follow
 ) -> None:
-    api.on(ALL, api.page(3, api.widget("b", 1), api.widget("a", 1)), api.refuse(404, "NotFound"))
+    api.on(ALL, api.page(3, api.widget("a", 1), api.widget("b", 1)), api.refuse(404, "NotFound"))
     async with follow(settled=0.0) as follower:
         watcher = follower.watcher
         assert watcher.health.unknown is not None
