@@ -23,7 +23,8 @@ _GATHERS = re.compile(
 )
 _DEPENDENCY = re.compile(r"^\s*-\s+(?:role:\s*|name:\s*)?[\"']?([\w.-]+)", re.MULTILINE)
 _TASKS = ("tasks", "handlers")
-_TEMPLATES = (*_TASKS, "defaults", "vars", "templates")
+_VALUES = (*_TASKS, "defaults", "vars")
+_TEMPLATES = "templates"
 _MOST_FILES = 500
 _FACTS = "ansible.legacy.setup"
 """The module that gathers facts. Its `module_utils` are as many as those of all other common modules together."""
@@ -44,8 +45,14 @@ def modules(content: Content, *, explicit: bool) -> frozenset[str]:
 
 
 def files(content: Content) -> frozenset[str]:
-    """Return the paths of files that can contain templates. Blocking I/O: call it in a thread."""
-    return frozenset(map(str, itertools.islice(_files(content, _TEMPLATES), _MOST_FILES)))
+    """Return the paths of YAML files whose values can be templates. Blocking I/O: call it in a thread."""
+    return frozenset(map(str, itertools.islice(_files(content, _VALUES), _MOST_FILES)))
+
+
+def template_files(content: Content) -> frozenset[str]:
+    """Return the paths of files that are templates. Blocking I/O: call it in a thread."""
+    paths = (path for path in _files(content, [_TEMPLATES]) if path != content.path)
+    return frozenset(map(str, itertools.islice(paths, _MOST_FILES)))
 
 
 def _gathers_by_default(content: Content) -> bool:
@@ -81,7 +88,7 @@ def _role(role: Path, folders: Iterable[str], seen: set[Path]) -> Iterator[Path]
 def _in_folders(parent: Path, names: Iterable[str]) -> Iterator[Path]:
     for name in names:
         paths = (path for path in sorted((parent / name).rglob("*")) if path.is_file())
-        yield from (path for path in paths if name == "templates" or path.suffix in {".yml", ".yaml"})
+        yield from (path for path in paths if name == _TEMPLATES or path.suffix in {".yml", ".yaml"})
 
 
 def _read(path: Path) -> str:

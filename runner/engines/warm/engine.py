@@ -83,13 +83,7 @@ class WarmEngine(RunEngine):
 
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
         explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
-        names, files = await asyncio.to_thread(
-            lambda: (
-                frozenset().union(*(content.modules(item, explicit=explicit) for item in contents)),
-                frozenset().union(*map(content.files, contents)),
-            )
-        )
-        self.pool.preload(environment, Load(modules=names, files=files))
+        self.pool.preload(environment, await asyncio.to_thread(lambda: _load(contents, explicit=explicit)))
         await self.pool.warm_up(environment)
 
     async def settle(self) -> None:
@@ -108,3 +102,12 @@ class WarmEngine(RunEngine):
             task.cancel()
         await asyncio.gather(*self._expecting, return_exceptions=True)
         await super().close(grace)
+
+
+def _load(contents: Iterable[Content], *, explicit: bool) -> Load:
+    """Return what the files of these roles and playbooks show of their runs. Blocking I/O."""
+    load = Load()
+    for item in contents:
+        names = content.modules(item, explicit=explicit)
+        load |= Load(modules=names, files=content.files(item), template_files=content.template_files(item))
+    return load

@@ -40,7 +40,9 @@ class Load:
     templates: frozenset[str] = frozenset()
     """Compiled templates in the format of `templates`, up to a maximum size."""
     files: frozenset[str] = frozenset()
-    """Paths of files of roles and playbooks, whose templates the server compiles while no run waits."""
+    """Paths of YAML files of roles and playbooks, whose templates the server compiles while no run waits."""
+    template_files: frozenset[str] = frozenset()
+    """Paths of files that are templates, which the server compiles then too."""
     off: frozenset[str] = frozenset()
     """Shortcuts that are switched off."""
 
@@ -51,6 +53,7 @@ class Load:
             self.imports | other.imports,
             _as_many_as_fit(self.templates, other.templates),
             files=self.files | other.files,
+            template_files=self.template_files | other.template_files,
             off=self.off | other.off,
         )
 

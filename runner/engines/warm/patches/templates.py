@@ -107,14 +107,15 @@ def key_of_text(text: str, *, is_condition: bool = False, is_file: bool = False)
     return text, is_condition, not (is_condition or is_file)
 
 
-def compile_text(compiled: CompiledTemplates, environment: Any, key: Key) -> None:
-    """Compile a template that no run has noted, and add it. `environment` is one as in a run, with all plugins.
+def compile_text(compiled: CompiledTemplates, plugins: Any, environment: Any, key: Key) -> None:
+    """Compile a template that no run has noted, and add it.
 
-    Raises any exception that plugins or templates can raise.
+    `plugins` is an environment with the filters and tests of a run. Those of `environment` are replaced. Raises any
+    exception that plugins or templates can raise.
     """
-    uses = _uses(environment, "{{" + key[0] + "}}" if key[1] else key[0])
+    uses = _uses(plugins, "{{" + key[0] + "}}" if key[1] else key[0])
     if uses is not None:
-        _add(compiled, versions.template_environments()[0](), key, uses)
+        _add(compiled, environment, key, uses)
 
 
 def _parse(note: str) -> tuple[Key, _Uses]:

@@ -21,6 +21,8 @@ from runner.engines.warm.server import preload
 
 _CONDITIONS = frozenset({"when", "changed_when", "failed_when", "until", "that", "break_when"})
 """Keywords whose values are expressions."""
+_LARGEST = 1 << 20
+"""Maximum bytes of a file, which a run may wait for."""
 _MOST_VALUES = 20_000
 """Maximum number of values that are searched in a file; aliases can multiply them."""
 
@@ -32,26 +34,33 @@ class _Loader(yaml.CSafeLoader):
 _Loader.add_multi_constructor("!", lambda *_: None)
 
 
-def compile_files(files: Iterable[str], compiled: CompiledTemplates) -> Iterator[None]:
-    """Compile the templates of these files, and add them to `compiled`. Yields after each file and each template."""
-    environment = versions.template_environments()[0]()
-    for path in sorted(files):
-        keys = _keys(Path(path))
+def compile_files(files: Iterable[str], template_files: Iterable[str], compiled: CompiledTemplates) -> Iterator[None]:
+    """Compile the templates in YAML files, and files that are templates, and add them to `compiled`.
+
+    Yields after each file and each template.
+    """
+    made = versions.template_environments()[0]
+    plugins, environment = made(), made()
+    every = [*((path, False) for path in sorted(files)), *((path, True) for path in sorted(template_files))]
+    for path, is_template in every:
+        keys = _keys(Path(path), is_template=is_template)
         yield
         for key in keys:
             if len(compiled.known) >= templates.MOST:
                 return
             if key not in compiled.known:
                 with contextlib.suppress(Exception), preload.undo_if_reported():
-                    templates.compile_text(compiled, environment, key)
+                    templates.compile_text(compiled, plugins, environment, key)
                 yield
 
 
-def _keys(path: Path) -> Iterable[Key]:
+def _keys(path: Path, *, is_template: bool) -> Iterable[Key]:
     """Return the keys that runs probably use for the templates of a file; empty if it cannot be read."""
     try:
+        if path.stat().st_size > _LARGEST:
+            return ()
         text = path.read_bytes().decode()
-        if "templates" in path.parts:
+        if is_template:
             keys = [templates.key_of_text(text, is_file=True)]
         else:
             values = _values(yaml.load(text, _Loader), is_condition=False)  # noqa: S506 - it is a safe loader

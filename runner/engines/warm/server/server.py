@@ -121,7 +121,7 @@ def _compile_ahead(base: Base, load: Load) -> Iterator[None]:
 
     if base.made.templates is None or "templates" in load.off:
         return iter(())
-    return ahead.compile_files(load.files, base.made.templates)
+    return ahead.compile_files(load.files, load.template_files, base.made.templates)
 
 
 def _has_request(server: socket.socket) -> bool:

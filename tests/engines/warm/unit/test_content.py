@@ -31,17 +31,29 @@ def test_modules_are_found_in_tasks_handlers_and_the_roles_that_a_role_depends_o
 
 
 def test_templates_are_in_the_files_of_a_role_and_of_those_that_it_depends_on(tmp_path: Path) -> None:
-    files = ["tasks/main.yml", "defaults/main.yaml", "vars/a/b.yml", "templates/x.j2", "templates/deep/y.conf"]
-    for name in files:
+    values, whole = (
+        ["tasks/main.yml", "defaults/main.yaml", "vars/a/b.yml"],
+        ["templates/x.j2", "templates/deep/y.conf"],
+    )
+    for name in (*values, *whole, "files/z.yml"):
         write(tmp_path / "roles/sample" / name, "")
-    write(tmp_path / "roles/sample/files/z.yml", "")
     write(tmp_path / "roles/sample/meta/main.yml", "dependencies: \n- role: base\n")
     write(tmp_path / "roles/base/handlers/main.yml", "")
+    role = Role("sample", tmp_path / "roles/sample")
 
-    assert content.files(Role("sample", tmp_path / "roles/sample")) == {
-        *(f"{tmp_path}/roles/sample/{name}" for name in files),
+    assert content.files(role) == {
+        *(f"{tmp_path}/roles/sample/{name}" for name in values),
         f"{tmp_path}/roles/base/handlers/main.yml",
     }
+    assert content.template_files(role) == {f"{tmp_path}/roles/sample/{name}" for name in whole}
+
+
+def test_a_playbook_has_values_itself_and_templates_beside_it(tmp_path: Path) -> None:
+    playbook = write(tmp_path / "site.yml", "- hosts: localhost\n")
+    write(tmp_path / "templates/x.yml", "")
+
+    assert content.files(Playbook(playbook)) == {str(playbook)}
+    assert content.template_files(Playbook(playbook)) == {f"{tmp_path}/templates/x.yml"}
 
 
 def test_modules_of_a_playbook_are_found_in_it_and_in_the_roles_beside_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ TASKS = """
 """
 
 
-def compiled(*files: Path) -> list[str]:
-    """Return the texts that the server compiles from these files."""
+def compiled(*files: Path, templates_of: Iterable[Path] = ()) -> list[str]:
+    """Return the texts that the server compiles from these YAML files, and from files that are templates."""
 
     def compile_all() -> Any:
         prepared = templates.precompile(())
-        for _ in ahead.compile_files(map(str, files), prepared):
+        for _ in ahead.compile_files(map(str, files), map(str, templates_of), prepared):
             pass
         return [key[0] for key in prepared.known]
 
@@ -58,18 +59,31 @@ def test_a_run_compiles_nothing_that_the_files_of_its_role_contain(tmp_path: Pat
 
     def run() -> Any:
         prepared = templates.precompile(())
-        for _ in ahead.compile_files([str(file)], prepared):
+        for _ in ahead.compile_files([str(file)], [], prepared):
             pass
         return taken(prepared, lambda: render(*TEXTS, expressions=EXPRESSIONS))[0]
 
     assert seen(run) == (0 if versions.TAGGED else 2)  # before 2.19: one with a random number, one with a backslash
 
 
-def test_a_file_of_the_folder_templates_is_one_template(tmp_path: Path) -> None:
-    (tmp_path / "templates").mkdir()
-    (file := tmp_path / "templates/deployment.yaml.j2").write_text("size: {{ size }}\n")
+def test_a_file_that_is_a_template_is_compiled_as_a_whole(tmp_path: Path) -> None:
+    (file := tmp_path / "deployment.yaml").write_text("size: {{ size }}\n")
 
-    assert compiled(file) == ["size: {{ size }}\n"]
+    assert compiled(templates_of=[file]) == ["size: {{ size }}\n"]
+
+
+def test_a_file_is_compiled_in_one_way_wherever_the_project_is(tmp_path: Path) -> None:
+    (tmp_path / "templates").mkdir()
+    (file := tmp_path / "templates/main.yml").write_text("['{{ size }}']")
+
+    assert compiled(file) == ["{{ size }}"]
+
+
+def test_a_large_file_is_left_to_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "_LARGEST", 12)
+    (file := tmp_path / "main.yml").write_text("['{{ size }}']")
+
+    assert compiled(file, templates_of=[file]) == []
 
 
 @pytest.mark.parametrize(
