@@ -61,6 +61,7 @@ async def test_a_changed_crd_is_discovered_again_and_repeats_no_object(
     await kind.create(namespace, "a")
     async with follow(client, kind.gvk, namespace) as followed:
         await followed.holds("a")
+        await until(lambda: followed.watcher.health.state is WatchState.LIVE)
         discovery = followed.watcher._discovery
         assert (await discovery.find(kind.gvk)).subresources == {"status"}
         crds = await discovery.find(GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition"))
@@ -98,6 +99,7 @@ async def test_an_expired_version_causes_a_relist_that_repeats_no_object(
         await kind.create(namespace, name)
     async with follow(far, kind.gvk, namespace) as followed:
         await followed.reaches("[ +a +b ]")
+        await until(lambda: followed.watcher.health.state is WatchState.LIVE)
         cable.cut()
         await client.delete(await kind.discovery.find(kind.gvk), ObjectKey(namespace, "a"))
         await kind.create(namespace, "c")
