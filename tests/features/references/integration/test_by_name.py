@@ -65,10 +65,13 @@ async def test_few_names_are_filtered_by_the_server_and_many_share_one_watch_of_
     async with refer(by_path(SECRET)) as it:
         it.names("few", MANY[:FEW])
         await it.knows("few")
+        # A watch is opened after its list, by which the references are known.
+        await until(lambda: len(it.client.opened) >= FEW, "a watch of each name")
         assert sorted(it.client.opened) == [(path, f"metadata.name={name}", False) for name in MANY[:FEW]]
         it.client.opened.clear()
         it.names("many", MANY)
         await it.knows("many")
+        await until(lambda: it.client.opened, "the shared watch")
         assert it.client.opened == [(path, "", True)]
         await it.has_read(MANY[-1])
         for name in (MANY[0], MANY[-1]):
