@@ -29,7 +29,7 @@ def test_the_guide_leads_from_an_empty_folder_to_a_chart_and_a_bundle(
     assert newcomer.figures.commands <= 5
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("molecule")
 def test_the_database_of_the_tutorial_keeps_its_volume_and_its_password(tmp_path: Path, wheel: Path) -> None:

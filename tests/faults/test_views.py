@@ -251,7 +251,7 @@ def test_while_the_watch_lags_a_recreated_object_gets_no_further_runs_for_its_ol
     view.check()
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_an_operator_that_starts_against_a_lagging_api_server_finalizes_nothing_of_a_newer_object(view: View) -> None:
     view.begin(finalizer=True)
     view.create("two", 1)

@@ -36,6 +36,7 @@ def operators_kubeconfig(kubectl: Any, namespace: str, login: Callable[[str], di
     return file
 
 
+@pytest.mark.full
 def test_the_roles_do_their_work_with_the_rights_of_the_operator(
     ansible: Any, kubectl: Any, memcached: dict[str, str], operators_kubeconfig: Path
 ) -> None:

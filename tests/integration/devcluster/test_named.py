@@ -41,6 +41,7 @@ def _folder(tmp_path: Path) -> Path:
     return tmp_path / "state" / "ansible-operator" / "clusters" / "default"
 
 
+@pytest.mark.full
 def test_two_that_start_one_cluster_at_once_get_the_same_which_survives_a_kill_and_leaves_its_logs(
     cluster: Cluster, environ: dict[str, str], tmp_path: Path, processes_in: ProcessesIn
 ) -> None:

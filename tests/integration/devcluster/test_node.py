@@ -85,6 +85,7 @@ def _where(kubectl: Kubectl, pod: str) -> str:
     return kubectl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}")
 
 
+@pytest.mark.full
 def test_a_pod_answers_other_pods_at_its_service(kubectl: Kubectl, web: str) -> None:
     assert _where(kubectl, web) == node.NODE
 

@@ -96,6 +96,7 @@ def test_dev_changes_no_object_there(unchanged: dict[str, str], tmp_path: Path) 
     assert any("watching cache.example.com" in line for line in lines), lines
 
 
+@pytest.mark.nightly
 def test_the_demo_shows_each_status_and_the_operators_log_and_changes_no_object_there(
     unchanged: dict[str, str],
 ) -> None:

@@ -131,6 +131,7 @@ def results(ran: Ran) -> list[dict[str, Any]]:
     return [event["event_data"]["res"] for event in ran.of("runner_on_ok")]
 
 
+@pytest.mark.full
 async def test_modules_of_a_run_share_one_client_and_their_results_are_their_own(bed: Bed) -> None:
     ran = await bed.run(f"""
 - {READ}

@@ -37,6 +37,7 @@ def ways(engine: tuple[ProcessEngines, Path], tmp_path_factory: pytest.TempPathF
     return Ways(targets.folder(), tmp_path_factory.mktemp("targets"), engine[0], quick=True)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", _RESULTS)
 async def test_a_target_of_ansible_core_has_the_results_of_plain_ansible(name: str, ways: Ways) -> None:
     os.environ.pop("PYTEST_CURRENT_TEST", None)  # the name of the test is no reason for another fork server

@@ -53,6 +53,7 @@ def ways(ran: Ran) -> dict[str, int]:
     return ran.ways
 
 
+@pytest.mark.full
 async def test_ordinary_modules_start_no_new_interpreter(runs: Runs) -> None:
     playbook = runs.tasks(ORDINARY)
     (runs.content / "more.yml").write_text("- {name: more, debug: {msg: '{{ item }}'}}\n", encoding="utf-8")

@@ -65,6 +65,7 @@ def lives(pid: int) -> bool:
     return process is not None and not process.zombie
 
 
+@pytest.mark.full
 async def test_a_server_that_dies_is_replaced_before_it_is_needed_and_the_next_one_gets_unanswered_requests(
     warm: Runs,
 ) -> None:

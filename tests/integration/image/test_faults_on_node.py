@@ -44,6 +44,7 @@ def test_faults_of_the_node_in_any_order(world: Deployed) -> None:
         cause(world, fault)
 
 
+@pytest.mark.nightly
 def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_leads(world: Deployed) -> None:
     world.deploy("--leader-elect", f"--leader-election-id={OPERATOR}", replicas=2)
     world.kubectl("create", "poddisruptionbudget", "operator", "--selector=app=operator", "--min-available=1")

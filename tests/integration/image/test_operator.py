@@ -132,6 +132,7 @@ def test_the_generated_projects_image_reconciles_as_its_own_user(
     reconciles(crate, cluster, tmp_path)
 
 
+@pytest.mark.nightly
 def test_it_reconciles_as_an_arbitrary_user_of_group_0(crate: Image, cluster: Cluster, tmp_path: Path) -> None:
     assert (crate.root / "opt/ansible/.ansible/collections/ansible_collections/kubernetes/core").is_dir()
     reconciles(crate, cluster, tmp_path, user=FOREIGN)

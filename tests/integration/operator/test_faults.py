@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ def _processes_of(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_an_outage_of_the_api_server_loses_no_result_repeats_no_finalizer_and_costs_nothing_but_time(
     project: Project, things: Things, devcluster: DevCluster
 ) -> None:
@@ -105,6 +108,7 @@ def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_
     assert len((project.folder / "notes").read_text().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_many_conflicts_delay_no_run_and_lose_no_condition_of_other_writers(project: Project, things: Things) -> None:
     project.role("thing", COUNT)
     project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "thing"})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
-COUNT = int(os.environ.get("HOSTILE_COUNT", "200"))
+COUNT = int(os.environ.get("HOSTILE_COUNT", "80"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
 PATIENCE = 120.0 + COUNT
 """Seconds for all of them."""

@@ -8,6 +8,8 @@ import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -163,6 +165,7 @@ def test_a_finalizer_runs_until_it_succeeds_and_is_then_removed_and_finalizers_o
     assert operator.stop() == 0
 
 
+@pytest.mark.full
 def test_after_sigterm_a_run_ends_in_time_or_runs_again_at_the_next_start_which_removes_folders_of_missing_objects(
     project: Project, things: Things
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ REFUSES = """
 """
 
 
+@pytest.mark.full
 def test_a_run_that_hangs_or_is_pointless_ends_and_none_follows_a_pause_the_last_attempt_or_a_final_failure(
     project: Project, things: Things
 ) -> None:

@@ -97,6 +97,7 @@ def _finalizer_runs(operator: Operator, name: str) -> int:
     return len([run for run in operator.runs(name) if run["reason"] in {"deleted", "retry"}])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("reason", [pytest.param("Invalid", marks=pytest.mark.nightly), "Forbidden"])
 def test_a_policy_that_keeps_finalizers_stops_neither_other_objects_nor_runs_a_finalizer_twice(
     project: Project, things: Things, api: Api, policy: Policy, reason: str

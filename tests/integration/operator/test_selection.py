@@ -73,6 +73,7 @@ def test_only_the_object_of_one_name_is_run_and_finalized_and_an_unsupported_fie
     assert left["metadata"]["finalizers"] == [FINALIZER]
 
 
+@pytest.mark.full
 def test_an_object_comes_and_goes_with_its_field_and_is_finalized_all_the_same(
     project: Project, selectables: Selectables
 ) -> None:

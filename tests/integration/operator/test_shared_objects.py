@@ -52,6 +52,7 @@ def await_prunable(things: Things, name: str, reason: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_resource_that_skips_the_task_which_used_the_object_keeps_it_also_after_a_restart(
     project: Project, things: Things, themes: Any
 ) -> None:

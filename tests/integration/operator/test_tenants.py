@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ MAKES_FAR = """
 """
 
 
+@pytest.mark.full
 def test_neither_deep_objects_nor_foreign_references_nor_forged_owners_reach_the_objects_of_others(
     project: Project, things: Things, neighbour: Things, api: Api
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ GATED = """
 MEMCACHEDS = "/apis/cache.example.com/v1alpha1/namespaces"
 
 
+@pytest.mark.full
 def test_changes_are_served_while_all_that_was_present_at_start_hangs(
     project: Project, things: Things, api: Api
 ) -> None:

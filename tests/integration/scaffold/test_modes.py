@@ -206,7 +206,7 @@ def has_succeeded(sh: Sh, what: str, space: str = "default") -> bool:
         pytest.param(by_kustomize, (A, B), id="kustomize-several"),
         pytest.param(by_kustomize, (), id="kustomize-all", marks=pytest.mark.nightly),
         pytest.param(by_helm, (A,), id="helm-single", marks=pytest.mark.nightly),
-        pytest.param(by_olm, (HOME,), id="olm-own"),
+        pytest.param(by_olm, (HOME,), id="olm-own", marks=pytest.mark.nightly),
         pytest.param(by_olm, (A, B), id="olm-several", marks=pytest.mark.nightly),
         pytest.param(by_olm, (), id="olm-all", marks=pytest.mark.nightly),
     ],

@@ -46,6 +46,7 @@ def operator(project: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
             assert process.wait(patience()) == 0
 
 
+@pytest.mark.full
 def test_a_generated_project_passes_the_linters_also_when_its_role_uses_what_comes_with_the_operator(
     project: Path, tmp_path: Path
 ) -> None:

@@ -127,6 +127,7 @@ FINALIZE = """
 """
 
 
+@pytest.mark.full
 def test_passwords_and_become_work_and_removed_hosts_are_cleaned(
     project: Project, things: Things, network: Network, lend: Lend
 ) -> None:
@@ -162,6 +163,7 @@ def test_passwords_and_become_work_and_removed_hosts_are_cleaned(
         assert value not in operator.log + files_below(project.folder / "runs")
 
 
+@pytest.mark.full
 def test_each_refusal_names_the_host_or_secret_and_the_remedy(
     project: Project, things: Things, network: Network, lend: Lend, api: Api, namespace: str
 ) -> None:
@@ -224,6 +226,7 @@ def test_each_refusal_names_the_host_or_secret_and_the_remedy(
     )
 
 
+@pytest.mark.full
 def test_unreachable_hosts_have_a_reason_of_their_own_and_do_not_undo_the_rest(
     project: Project, things: Things, network: Network, lend: Lend
 ) -> None:
@@ -381,6 +384,7 @@ def processes_of(project: Project) -> tuple[str, str]:
     return "\n".join(each[0] for each in found), "\n".join(each[1] for each in found)
 
 
+@pytest.mark.full
 def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
     project: Project, things: Things, network: Network, lend: Lend
 ) -> None:

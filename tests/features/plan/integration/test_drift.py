@@ -212,6 +212,7 @@ def test_changes_by_other_clients_are_reported_and_nothing_else_is_drift(bed: Be
     assert len(bed.operator.runs("one")) == 2
 
 
+@pytest.mark.full
 def test_drift_is_repaired_by_a_run_and_a_check_that_a_change_cancels_is_no_failure(bed: Bed, tmp_path: Path) -> None:
     bed.start("repair")
     bed.await_checks("none")

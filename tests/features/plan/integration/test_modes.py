@@ -175,6 +175,7 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert things.conditions("one")["Ready"]["status"] == "True"
 
 
+@pytest.mark.full
 def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_last_plan(
     project: Project, things: Things, api: Api
 ) -> None:
@@ -342,6 +343,7 @@ def shared(shared_project: Project, api: Api) -> Things:
 APPROVE = {OURS + "mode": "approve"}
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("modes")
 def test_after_a_failed_plan_a_plan_that_succeeds_ends_the_failure_in_ready_and_the_mode_apply_leaves_no_config_map(
     approving: Operator, shared_project: Project, shared: Things, api: Api
@@ -510,6 +512,7 @@ OTHER_WRITE = """
 """
 
 
+@pytest.mark.nightly
 def test_a_killed_run_of_an_approved_plan_is_not_repeated_an_approval_outlives_the_operator_and_finalizers_need_one(
     project: Project, things: Things, api: Api
 ) -> None:

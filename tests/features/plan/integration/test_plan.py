@@ -88,6 +88,7 @@ def administered(project: Project, devcluster: DevCluster) -> Project:
     return project
 
 
+@pytest.mark.full
 def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
     project: Project, things: Things, api: Api
 ) -> None:
@@ -269,6 +270,7 @@ TASKS = """
 """
 
 
+@pytest.mark.full
 def test_no_task_can_write_and_each_that_was_not_planned_is_named(
     administered: Project, things: Things, api: Api, devcluster: DevCluster
 ) -> None:
@@ -413,6 +415,7 @@ def test_the_deletion_of_a_resource_names_what_its_finalizer_and_kubernetes_dele
     things.merge("one", {"metadata": {"finalizers": []}})
 
 
+@pytest.mark.full
 def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Project, things: Things, api: Api) -> None:
     project = administered
     project.role(

@@ -174,6 +174,7 @@ def test_objects_that_a_role_no_longer_writes_are_pruned_and_all_others_survive(
     assert "dependent changed" not in {run["reason"] for run in operator.runs("one")}
 
 
+@pytest.mark.full
 def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Project, things: Things, maps: Maps) -> None:
     project.role("omits", OMITS)
     project.write("roles/omits/tasks/more.yml", MORE)
@@ -212,6 +213,7 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Proje
     assert "roles/parts/tasks/main.yml:2)" in prunable["message"]
 
 
+@pytest.mark.full
 def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(
     project: Project, things: Things, maps: Maps
 ) -> None:

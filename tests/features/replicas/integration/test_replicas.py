@@ -8,6 +8,8 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def test_a_standby_replica_is_ready_and_takes_over_within_a_second_of_a_clean_st
     assert lease(api, namespace)["holderIdentity"] == ""
 
 
+@pytest.mark.full
 def test_a_replica_that_is_paused_for_too_long_is_ended_by_the_kernel_before_the_other_begins(
     project: Project, things: Things
 ) -> None:

@@ -154,6 +154,7 @@ def metric(operator: Operator, wanted: str) -> float:
     return float(value)
 
 
+@pytest.mark.nightly
 def test_a_failure_stops_new_content_mended_content_reaches_all_and_kills_of_the_operator_exceed_no_step(
     bed: Bed, things: Things
 ) -> None:

@@ -296,6 +296,7 @@ def _below(above: dict[str, Any], nodes: list[dict[str, Any]], by_id: dict[str, 
     return [node for node in nodes if _is_below(node, above, by_id)]
 
 
+@pytest.mark.full
 def test_a_screen_reader_finds_its_way_in_every_view(crowd: Crowd, reader: Reader) -> None:
     crowd.fail("one-0007")
     views = {

@@ -90,6 +90,7 @@ def bed(project: Project, things: Things, api: Api) -> Bed:
     return Bed(project, things, api)
 
 
+@pytest.mark.full
 def test_only_objects_that_differ_run_after_a_restart_or_a_period_and_a_failure_is_not_on_record(bed: Bed) -> None:
     bed.run_once("one", "two", "edited", refers={"settings": "changes"}, reads={"reads": True})
     bed.things.create("bad", {"broken": True})

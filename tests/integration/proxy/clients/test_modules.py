@@ -83,6 +83,7 @@ STATES = """
 TEMPLATE = "apiVersion: v1\nkind: Secret\nmetadata: {name: templated, namespace: '{{ ns }}'}\n"
 
 
+@pytest.mark.full
 def test_every_state_of_an_object(play: Play, standing: Standing, tmp_path: Path) -> None:
     (tmp_path / "template.yaml").write_text(TEMPLATE)
     result = play(STATES).result

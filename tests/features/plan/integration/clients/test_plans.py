@@ -84,6 +84,7 @@ TASKS = """
 """
 
 
+@pytest.mark.full
 def test_modules_with_and_without_check_mode_see_the_plan(
     play: Play, standing: Standing, dump: Dump, all_kinds: str
 ) -> None:
