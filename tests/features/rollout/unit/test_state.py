@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -298,3 +299,8 @@ def test_a_member_is_changed_if_no_run_has_ended_for_its_generation(
 )
 def test_a_member_shows_why_no_rollout_runs_it(meta: dict[str, Any], out: str) -> None:
     assert Member.of(obj(**meta), {}, "apply").out == out
+
+
+def test_the_state_of_as_many_objects_as_the_documentation_allows_fits_into_a_config_map() -> None:
+    uids = frozenset(str(uuid.UUID(int=number)) for number in range(14_000))
+    assert len(State(NEW, begun=uids, ready=uids).written()) < 1 << 20
