@@ -60,6 +60,7 @@ _READY_WITHIN = 120.0  # seconds, on a machine with a high load
 _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
+_KUBELET_TRIES = 3
 _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
 _SCRIPTS = Path(__file__).parent
 _PATIENCE = 1.0  # seconds; a process that checks whether a cluster runs briefly holds its lock
@@ -108,6 +109,8 @@ class Supervisor:
     guard: Guard
     components: dict[str, Component] = field(default_factory=dict)
     revivals: dict[str, RestartBackoff] = field(default_factory=dict)
+    kubelet_tries: int = 0
+    """Exits of the kubelet during the start."""
     reserved: ports.ReservedPort = field(default_factory=ports.reserve)
 
     def start(self) -> Mapping[str, Any]:
@@ -255,12 +258,24 @@ class Supervisor:
             self.owner.check()
             for component in self.components.values():
                 if component.wanted and not component.alive:
-                    raise _EndedError(component)
+                    self._start_again(component)
             if time.monotonic() > deadline:
                 raise ClusterError(
                     f"timeout after {_READY_WITHIN:.0f} s waiting for {what}; the logs are in {self.layout.logs}",
                 )
             time.sleep(_POLL)
+
+    def _start_again(self, component: Component) -> None:
+        """Start a kubelet again that exited while the cluster starts: that of Kubernetes 1.35 can panic then.
+
+        Raises:
+            _EndedError: another component exited, or the kubelet each time.
+        """
+        self.kubelet_tries += component.name == KUBELET
+        if component.name != KUBELET or self.kubelet_tries >= _KUBELET_TRIES:
+            raise _EndedError(component)
+        _log.warning("component exited unexpectedly, restarting it", component=component.name)
+        self._start(component.name)
 
     def _revive(self) -> None:
         if self.nodes.has_real and not self.components[NAMESPACES].alive:

@@ -10,14 +10,17 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
 from runner.sdk import devcluster
 from runner.sdk.devcluster import DevCluster, binaries, containerd, kwok, node, pause
+from runner.sdk.devcluster import cluster as launching
 from runner.sdk.devcluster.layout import KUBELET, Layout
+from runner.sdk.devcluster.nodes import Nodes
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.images import node_hindrance
 from tests.kit.wait import patience, wait_until
@@ -46,9 +49,27 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, archive: Path) -> Iterator[DevCluster]:
-    """A cluster with a real and a fake node."""
+def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A kubelet that exits at its first start. That of 1.35 can panic then on a busy machine."""
+    folder, programs = tmp_path_factory.mktemp("kubelet"), launching.get_programs
+
+    def with_fragile(environ: Mapping[str, str], progress: TextIO, nodes: Nodes = Nodes.FAKE) -> Mapping[str, Path]:
+        found = programs(environ, progress, nodes)
+        program, began = folder / KUBELET, folder / "began"
+        program.write_text(f'#!/bin/sh\n[ -e {began} ] || {{ touch {began}; exit 2; }}\nexec {found[KUBELET]} "$@"\n')
+        program.chmod(0o755)
+        return {**found, KUBELET: program}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launching, "get_programs", with_fragile)
+        yield
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory, archive: Path, fragile: None) -> Iterator[DevCluster]:
+    """A cluster with a real and a fake node, whose kubelet exited once while it started."""
     with devcluster.start(name="both", nodes="both", logs=tmp_path_factory.mktemp("logs")) as cluster:
+        assert "restarting it" in (cluster.logs / "supervisor.log").read_text()
         assert sorted(cluster.load(archive)) == [_IMAGE, f"{_LATEST}:latest"]
         used = _namespaces(cluster.control.layout())
         yield cluster
