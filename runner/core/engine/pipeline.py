@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.base import log
-from runner.core.engine import advice, artifacts, events, redaction
+from runner.core.engine import advice, artifacts, events, redaction, template_lines
 from runner.core.engine.artifact_writer import ArtifactWriter
 from runner.core.engine.events import Progress
 from runner.core.engine.job import Event, EventSink, Job, Outcome, RunResult, canceled
@@ -168,6 +168,8 @@ async def _run(job: Job, execution: Execution, sink: EventSink, stop: Stop, bega
         if job.secrets.is_exhausted:
             progress = events.withheld(progress, job.secrets.withheld)
         result = advice.explain(events.conclude(progress, _end(job, ending, seconds)), _variables(job))
+        if result.failures:
+            result = await asyncio.to_thread(template_lines.placed, result)
         if job.inventory is not None:
             result = job.inventory.explain(result)
     await writer.end(ending.files, ending.source)

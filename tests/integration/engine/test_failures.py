@@ -204,3 +204,41 @@ async def test_a_fail_message_of_a_task_about_conditionals_gets_no_advice(runs: 
     ran = await runs.run(runs.tasks("- {name: own, assert: {that: 1 == 2, fail_msg: Conditionals must be true.}}"))
 
     assert [failure.message for failure in ran.result.failures] == ["Conditionals must be true."]
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "line"),
+    [
+        ("# nmae\nfirst: 1\nsecond: {{ user.nmae }}\n", "has no attribute 'nmae'", 3),
+        ("first: {{ replicaz }}\n", "'replicaz' is undefined", 1),
+        ("first: 1\n{% for one in [1] %}\n{% endfr %}\n", "Encountered unknown tag 'endfr'", 3),
+    ],
+    ids=["attribute", "variable", "syntax"],
+)
+@pytest.mark.parametrize(
+    "task",
+    ["ansible.builtin.template: {src: one.j2, dest: /dev/null}", "kubernetes.core.k8s: {template: [two.j2, one.j2]}"],
+)
+async def test_the_place_of_a_failure_in_a_template_is_its_line(
+    runs: Runs, task: str, template: str, message: str, line: int
+) -> None:
+    playbook = runs.tasks(f"- {{name: write, vars: {{user: {{name: anna}}}}, {task}}}\n")
+    folder = playbook.path.parent / "templates"
+    folder.mkdir()
+    (folder / "one.j2").write_text(template)
+    (folder / "two.j2").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: replicas}\n")
+
+    ran = await runs.run(playbook)
+
+    assert message in ran.result.failures[0].message
+    assert ran.result.failures[0].path == f"{folder}/one.j2:{line}"
+
+
+async def test_the_place_of_a_failure_in_a_task_stays_if_a_template_has_the_same_word(runs: Runs) -> None:
+    playbook = runs.tasks('- {name: say, debug: {msg: "{{ replicaz }}"}}\n')
+    (playbook.path.parent / "templates").mkdir()
+    (playbook.path.parent / "templates" / "one.j2").write_text("{{ replicaz }}")
+
+    ran = await runs.run(playbook)
+
+    assert ran.result.failures[0].path.rpartition(":")[0] == str(playbook.path)
