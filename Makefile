@@ -4,8 +4,8 @@ SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 CASE ?= spine
-# Processes that test at once.
-WORKERS ?= 2
+# Processes that test at once: many tests wait, so that three use two processors.
+WORKERS ?= 3
 # What the version matrix tests beside the default ansible-core.
 CORES = 2.18 2.20 2.22
 # The tests of each target. Each test belongs to exactly one of these; tests/integration/test_targets.py checks it.

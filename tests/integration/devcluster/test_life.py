@@ -57,6 +57,7 @@ def _create(cluster: DevCluster, what: str, name: str) -> None:
     subprocess.run(command, capture_output=True, check=True)
 
 
+@pytest.mark.full
 def test_two_clusters_are_independent_and_one_that_is_stopped_leaves_nothing(
     own: DevCluster, processes_in: ProcessesIn
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_outage_of_the_api_server_loses_no_result_repeats_no_finalizer_and_co
     assert [run["reason"] for run in operator.runs("finalized")] == ["created", "deleted"]
 
 
+@pytest.mark.full
 def test_an_operator_that_is_killed_leaves_no_process_and_the_next_one_finishes_its_work(
     project: Project, things: Things
 ) -> None:

@@ -99,6 +99,7 @@ def _waiting(page: str) -> set[str]:
     return {kind["kind"] for kind in answer.json()["kinds"] if kind["waits"]}
 
 
+@pytest.mark.full
 def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even_during_a_run(
     project: Project, things: Things, kind: Kind, make_kind: Callable[[str], Kind]
 ) -> None:

@@ -67,6 +67,7 @@ def advice_in(message: str) -> str:
     return line
 
 
+@pytest.mark.full
 def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone_and_a_missing_account_is_named(
     project: Project, things: Things, api: Api, narrow: dict[str, Any]
 ) -> None:

@@ -9,6 +9,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
+import pytest
+
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def _mark(data: object) -> str:
     return "\x1b[K" + "".join(f"{part}\x1b[{len(part)}D" for part in parts) + "\x1b[K"
 
 
+@pytest.mark.full
 def test_neither_text_nor_secrets_of_a_tenant_harm_the_log_the_result_or_other_objects(
     project: Project, things: Things, api: Api
 ) -> None:

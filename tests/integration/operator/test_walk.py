@@ -45,6 +45,7 @@ def _ask(url: str, view: str, **query: str) -> bytes:
     return urllib3.request("GET", f"{url}api/{view}", fields=query, retries=False, timeout=patience()).data
 
 
+@pytest.mark.full
 def test_a_run_is_shown_while_it_is_active_and_after_a_restart_of_the_operator(
     project: Project, things: Things, reader: Reader, tmp_path: Path
 ) -> None:

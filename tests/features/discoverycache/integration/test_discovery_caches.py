@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from runner.sdk.devcluster import DevCluster
 from tests.kit.wait import wait_until
 
@@ -32,6 +34,7 @@ ROLE = """
 KEPT = re.compile(r"rcp-.*\.json|servergroups\.json|pymp-|^kube$")
 
 
+@pytest.mark.full
 def test_discovery_caches_are_removed_after_runs(
     project: Project, things: Things, devcluster: DevCluster, tmp_path: Path, temporary: Path
 ) -> None:

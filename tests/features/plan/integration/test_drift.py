@@ -169,6 +169,7 @@ def bed(project: Project, things: Things, api: Api) -> Bed:
     return Bed(project, things, api)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("defaulting")
 def test_changes_by_other_clients_are_reported_and_nothing_else_is_drift(bed: Bed) -> None:
     bed.start("report")

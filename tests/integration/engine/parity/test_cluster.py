@@ -31,6 +31,7 @@ def way(kubeconfig: Path) -> str:
     return kubeconfig.read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, namespace: str, kubectl: Kubectl) -> None:
     with kubectl.proxy() as port:  # without TLS, as through the operator's proxy
         way = kubeconfig_of({"server": f"http://127.0.0.1:{port}"}, {})

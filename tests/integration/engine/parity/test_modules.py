@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.full
 async def test_modules_that_misbehave(parity: Parity) -> None:
     cold = await parity("misbehaving.yml")
 
