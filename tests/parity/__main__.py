@@ -1,6 +1,6 @@
 """Parity on ansible-core's own integration targets: `python -m tests.parity [TARGET …]`, or `make test-parity`.
 
-`CORE` names a tested ansible-core (such as `2.18`, or `all`, the default of `make test-parity`). `WORKERS` (default 2; 3 with `make`)
+`CORE` names a tested ansible-core (such as `2.18`, or `all`, the default of `make test-parity`). `WORKERS` (default 2)
 cases run at the same time. With `QUICK=1` a case runs on `warm` only, once. Prints a line for each case.
 
 The exit code is 1 if results of a case differ. Some cases fail with plain Ansible on a machine without network, or
