@@ -265,8 +265,8 @@ class _Client:
     async def _tunnel(self, answer: Answer, upgraded: ServerConnection) -> NoReturn:
         """Join both connections. If one closes, the other is closed; the end of the client's one cancels this task."""
         self.connection.write(_render(answer, answer.headers))
+        upgraded.join(self.connection)  # first: the API server may have closed it after its last bytes
         self.connection.join(upgraded)
-        upgraded.join(self.connection)
         await asyncio.get_running_loop().create_future()
         raise AssertionError("unreachable: the client's end cancels the wait")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
 import time
 
@@ -16,7 +17,7 @@ from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import Newcomers, Turns
 from tests.kit.forks import in_a_fork
 from tests.kit.wait import patience, until
-from tests.unit.proxy.stage import Stage
+from tests.unit.proxy.stage import Message, Stage
 
 
 async def test_the_address_with_the_most_newcomers_loses_its_oldest_one() -> None:
@@ -89,6 +90,28 @@ async def test_a_run_has_a_limited_number_of_connections_and_its_end_closes_the_
     stage.identities.revoke(stage.token)
     async with asyncio.timeout(patience()):
         assert await second.reader.read() == b""
+
+
+async def test_an_upgraded_connection_that_has_ended_does_not_count(stage: Stage) -> None:
+    async def script(_: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+        while await reader.read(100):
+            pass
+
+    stage.api.script = script
+    session = stage.identities.session(stage.token)
+    assert session is not None
+    gc.disable()  # the number must not depend on it
+    try:
+        for _ in range(3):
+            wire = await stage.connect()
+            wire.send(stage.request("GET /api/v1/namespaces/a/pods/b/exec", "Connection: Upgrade", "Upgrade: SPDY/3.1"))
+            assert (await stage.read_head(wire.reader)).status == 101
+            wire.close()
+            del wire
+        await until(lambda: not session.connections)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

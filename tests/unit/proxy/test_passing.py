@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import orjson
 import pytest
 
+from runner.core.proxy.http.ends import ClientConnection, ServerConnection
 from tests.kit.wait import patience, until
 from tests.unit.proxy.stage import Message, Stage
 
@@ -358,6 +360,18 @@ async def test_upgraded_connections_are_joined_byte_by_byte(stage: Stage) -> Non
     assert await wire.is_closed()
     async with asyncio.timeout(patience()):
         await stage.api.lost.wait()
+
+
+async def test_what_the_api_server_sent_before_an_upgraded_connection_was_lost_arrives_and_then_its_end() -> None:
+    transports = [mock.create_autospec(asyncio.Transport, instance=True) for _ in range(2)]
+    upgraded, client = ServerConnection(), ClientConnection()
+    upgraded.connection_made(transports[0])
+    client.connection_made(transports[1])
+    upgraded.expect("GET")
+    upgraded.data_received(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nlast")
+    upgraded.connection_lost(None)
+    upgraded.join(client)
+    assert transports[1].method_calls[-2:] == [mock.call.write(b"last"), mock.call.close()]
 
 
 async def test_an_upgrade_that_is_refused_leaves_http_as_it_was(stage: Stage) -> None:

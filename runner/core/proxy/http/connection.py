@@ -225,7 +225,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         await wrapped.handshake
 
     def join(self, peer: Connection[Any]) -> None:
-        """Pass all further bytes to `peer`, at its speed."""
+        """Pass all further bytes to `peer`, at its speed; close it if this connection was lost meanwhile."""
         self._peer = peer
         self._parser = None
         surplus, self._surplus = self._surplus, None
@@ -236,6 +236,9 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self.pause()
         else:
             self.resume()
+        if self._lost:
+            self._peer = None
+            peer.close()
 
     def resume_http(self) -> None:
         """Continue with HTTP/1.1 after a rejected upgrade."""
@@ -317,9 +320,10 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._fail(BrokenError(f"the connection was lost: {exc}" if exc else "the connection was closed"))
         self.resume_writing()
         self._parser = None
-        if self._peer is not None:
-            self._peer.close()
-        # Break the reference cycle, so that both are freed without the garbage collector.
+        peer, self._peer = self._peer, None
+        if peer is not None:
+            peer.close()
+        # Without cycles, all are freed without the garbage collector. The limit of a run counts connections.
         self._transport = None
         if self._on_lost is not None:
             self._on_lost()
