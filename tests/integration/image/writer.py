@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 
 SETTINGS = Path("/operator/agent")
-sys.path.insert(0, str(SETTINGS))
-import agent  # type: ignore[import-not-found]  # noqa: E402 - the agent of this pod, whose protocol the role can use
+sys.path.insert(0, str(SETTINGS / "agent.py"))
+# The agent of this pod, whose protocol the role can use.
+from ansible_operator_agent import frames as agent  # type: ignore[import-not-found]  # noqa: E402
 
 INTERVAL = 0.5
 
