@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,9 +60,11 @@ def _templates(task_file: Path) -> Iterator[Path]:
 
 
 def _texts(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the texts of files. A pod may name any path, so a device, a pipe or a file of the kernel is not read."""
     for path in paths:
         try:
-            if path.stat().st_size <= _LARGEST:
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= _LARGEST:
                 yield path, path.read_text(encoding="utf-8", errors="replace")
         except OSError:  # it is in the image of a pod only, or was removed meanwhile: the place stays as it is
             continue
