@@ -317,7 +317,7 @@ class Views:
             **names(kind.watch.gvk, row.key),
             "state": status.state.value,
             "since": status.since,
-            "message": _cut("\n".join(status.message.splitlines()[:_MOST_LINES]), _SHORT),
+            "message": "\n".join(_cut(line, _SHORT) for line in status.message.splitlines()[:_MOST_LINES]),
             **self._streak(kind.watch.gvk, row.key),
             "running": kind.queue.is_running(row.key),
             "next": _next(kind, row.key),

@@ -193,6 +193,13 @@ async def test_objects_have_their_next_run(page: Shown) -> None:
     page.kind.queue.close()
 
 
+async def test_a_long_cause_of_an_object_leaves_its_place_whole(page: Shown) -> None:
+    place = "task 'Deploy', /opt/ansible/roles/thing/tasks/main.yml:2"
+    page.kind.informer.put("bread", condition("Failure", message=f"{'long ' * 100}\n{place}\nAll of its output: …"))
+    (found,) = (await page.fetched("objects"))["objects"]
+    assert (len(found["message"].splitlines()[0]), found["message"].splitlines()[1:]) == (300, [place])
+
+
 async def test_the_overview_names_operator_and_cluster_and_has_failing_kinds_first(tmp_path: Path) -> None:
     kinds = [AKind(replace(watch_value(), gvk=GVK("g.example.com", "v1", name))) for name in ("A", "B", "C", "D")]
     kinds[1].informer.put("one", condition("Stalled"))
