@@ -35,22 +35,21 @@ def placed(result: RunResult) -> RunResult:
 
 def _placed(failure: TaskFailure) -> TaskFailure:
     file, _, line = failure.path.rpartition(":")
-    path = Path(file if line.isdecimal() else failure.path)
+    is_line = line.isdecimal()
+    path = Path(file if is_line else failure.path)
     name, is_syntax = _NAME.search(failure.message), _SYNTAX.search(failure.message)
     if not path.is_absolute() or not (name or is_syntax):
         return failure
-    texts = dict(_texts([path] if not line.isdecimal() else _templates(path)))
-    if name:
-        word = next(filter(None, name.groups()))
-        if line.isdecimal() and _lines(dict(_texts([path])).get(path, ""), word):
-            return failure  # the expression of the task itself
-        hits = {template: lines[0] for template, text in texts.items() if (lines := _lines(text, word))}
+    word = next(filter(None, name.groups())) if name else ""
+    if word and is_line and any(_lines(text, word) for _, text in _texts([path])):
+        return failure  # the expression of the task itself
+    texts = _texts(_templates(path) if is_line else [path])
+    if word:
+        hits = [f"{template}:{lines[0]}" for template, text in texts if (lines := _lines(text, word))]
     else:
-        errors = {template: _error(text) for template, text in texts.items()}
-        hits = {template: at for template, (what, at) in errors.items() if what and what in failure.message}
-    if len(hits) != 1:
-        return failure
-    return replace(failure, path=":".join(map(str, *hits.items())))
+        errors = ((template, *_error(text)) for template, text in texts)
+        hits = [f"{template}:{at}" for template, what, at in errors if what and what in failure.message]
+    return replace(failure, path=hits[0]) if len(hits) == 1 else failure
 
 
 def _templates(task_file: Path) -> Iterator[Path]:

@@ -60,7 +60,7 @@ _READY_WITHIN = 120.0  # seconds, on a machine with a high load
 _POLL = 0.02
 _TICK = 0.25
 _KWOK_TRIES = 5
-_KUBELET_TRIES = 3
+_KUBELET_RESTARTS = 2
 _FIRST_DELAY, _LAST_DELAY = 0.5, 10.0
 _SCRIPTS = Path(__file__).parent
 _PATIENCE = 1.0  # seconds; a process that checks whether a cluster runs briefly holds its lock
@@ -109,8 +109,8 @@ class Supervisor:
     guard: Guard
     components: dict[str, Component] = field(default_factory=dict)
     revivals: dict[str, RestartBackoff] = field(default_factory=dict)
-    kubelet_tries: int = 0
-    """Exits of the kubelet during the start."""
+    kubelet_restarts: int = 0
+    """Restarts of the kubelet during the start of the cluster."""
     reserved: ports.ReservedPort = field(default_factory=ports.reserve)
 
     def start(self) -> Mapping[str, Any]:
@@ -271,9 +271,9 @@ class Supervisor:
         Raises:
             _EndedError: another component exited, or the kubelet each time.
         """
-        self.kubelet_tries += component.name == KUBELET
-        if component.name != KUBELET or self.kubelet_tries >= _KUBELET_TRIES:
+        if component.name != KUBELET or self.kubelet_restarts == _KUBELET_RESTARTS:
             raise _EndedError(component)
+        self.kubelet_restarts += 1
         _log.warning("component exited unexpectedly, restarting it", component=component.name)
         self._start(component.name)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 SETTINGS = Path("/operator/agent")
 sys.path.insert(0, str(SETTINGS / "agent.py"))
-# The agent of this pod, whose protocol the role can use.
+# The agent of this pod, whose protocol the role can use. Only a pod has it.
 from ansible_operator_agent import frames as agent  # type: ignore[import-not-found]  # noqa: E402
 
 INTERVAL = 0.5

@@ -163,7 +163,10 @@ def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, exec
         by = {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS": websockets}
         assert kubectl("exec", exec_pod, "--", "echo", "here", **by) == "here\n"
         # Also without the proxy, the output of a short command with input is lost now and then by SPDY.
-        wait_until(partial(_echoes, kubectl, exec_pod, by))
+        if websockets == "true":
+            assert _echoes(kubectl, exec_pod, by)
+        else:
+            wait_until(partial(_echoes, kubectl, exec_pod, by))
         large = kubectl("exec", exec_pod, "--", "head", "-c", "3000000", "/dev/zero", **by)
         assert len(large) == 3_000_000
         failed = kubectl.run("exec", exec_pod, "--", "sh", "-c", "exit 3", check=False, **by)
