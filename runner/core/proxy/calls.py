@@ -23,7 +23,7 @@ from runner.core.proxy.http.connection import Body
 from runner.core.proxy.http.ends import ClientConnection, ServerConnection
 from runner.core.proxy.http.limits import LARGE, Turns
 from runner.core.proxy.http.messages import Headers, RequestHead
-from runner.core.proxy.identity import Session
+from runner.core.proxy.identity import ActiveRun
 from runner.core.proxy.request import RequestInfo
 from runner.values.objects import Object, maps
 
@@ -87,8 +87,8 @@ class Call:
     headers: Headers = field(repr=False)
     """End-to-end headers to forward, without the client's credentials."""
     content: Body | bytes = field(repr=False)
-    session: Session | None = None
-    """The session of the run; set by the authentication."""
+    active: ActiveRun | None = None
+    """The active run; set by the authentication."""
     noted: dict[str, str] = field(default_factory=dict, repr=False)
     """Further fields of the log line about the call."""
     ends: list[Callable[[], object]] = field(default_factory=list, repr=False)
@@ -104,11 +104,11 @@ class Call:
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
 
     @property
-    def run(self) -> Session:
-        """The session of the run; only after authentication."""
-        if self.session is None:
+    def run(self) -> ActiveRun:
+        """The active run; only after authentication."""
+        if self.active is None:
             raise RuntimeError("the request is not authenticated")
-        return self.session
+        return self.active
 
     @property
     def media(self) -> str:
@@ -182,7 +182,7 @@ class Call:
 
     def detached(self) -> Call:
         """Return the same call for a task that can outlive it; `end` it with the task."""
-        call = Call(self.head, self.info, self.client, self.headers, self.content, self.session, turns=self.turns)
+        call = Call(self.head, self.info, self.client, self.headers, self.content, self.active, turns=self.turns)
         call._parsed, call._has_turn = self._parsed, self._has_turn
         return call
 

@@ -138,7 +138,7 @@ class Closeable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Session:
+class ActiveRun:
     """An active run and its connections."""
 
     run: RunIdentity
@@ -151,37 +151,37 @@ class Session:
 
 
 class Identities:
-    """Sessions of active runs by token."""
+    """Active runs by token."""
 
     def __init__(self) -> None:
-        self._sessions: dict[bytes, Session] = {}
+        self._active: dict[bytes, ActiveRun] = {}
 
     def issue(self, run: RunIdentity, token: str = "") -> str:
         """Create the token of a run, or accept the one that an earlier operator created for it."""
         token = token or secrets.token_urlsafe(32)
-        self._sessions[_digest(token)] = Session(run)
+        self._active[_digest(token)] = ActiveRun(run)
         return token
 
     def revoke(self, token: str) -> None:
         """Revoke a run's token and close its connections. Revoking it twice has no effect."""
         self.cut(token)
-        session = self._sessions.pop(_digest(token), None)
-        for ended in session.at_end if session is not None else ():
+        active = self._active.pop(_digest(token), None)
+        for ended in active.at_end if active is not None else ():
             ended()
 
     def cut(self, token: str) -> None:
         """Close the connections of a token. New ones are accepted."""
-        session = self._sessions.get(_digest(token))
-        for connection in list(session.connections) if session else ():
+        active = self._active.get(_digest(token))
+        for connection in list(active.connections) if active else ():
             connection.abort()
 
-    def issued(self, token: str) -> Session:
-        """Return the session of a token that was issued, and not revoked. Raises KeyError."""
-        return self._sessions[_digest(token)]
+    def issued(self, token: str) -> ActiveRun:
+        """Return the active run of a token that was issued, and not revoked. Raises KeyError."""
+        return self._active[_digest(token)]
 
-    def session(self, token: str) -> Session | None:
-        """Return the session of a token, None if it is unknown or revoked."""
-        return self._sessions.get(_digest(token))
+    def active(self, token: str) -> ActiveRun | None:
+        """Return the active run of a token, None if it is unknown or revoked."""
+        return self._active.get(_digest(token))
 
 
 def _digest(token: str) -> bytes:

@@ -57,7 +57,7 @@ class RequestInfo:
 
     @property
     def is_endless(self) -> bool:
-        """True for requests without a bounded duration: watches, followed logs, exec and similar sessions."""
+        """True for requests without a bounded duration: watches, followed logs, exec and its like."""
         if self.verb == "watch" or self.subresource in {"exec", "attach", "portforward", "proxy"}:
             return True
         return self.subresource == "log" and _flag(self.query, "follow")

@@ -297,9 +297,9 @@ def _render(answer: Answer, headers: Headers) -> bytes:
 
 def _note(call: Call, status: int, seconds: float) -> None:
     """Count the request in the run's statistics and log it, without its content and credentials."""
-    if call.session is None:
+    if call.active is None:
         return
-    run, info = call.session.run, call.info
+    run, info = call.active.run, call.info
     run.stats.add(seconds, endless=info.is_endless)
     _log.debug(
         "API request",

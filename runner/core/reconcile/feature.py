@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runner.core.kube.client import CallObserver
     from runner.core.proxy.calls import Handler, Observer, Proceed
     from runner.core.proxy.handlers.served import ServedResources
-    from runner.core.proxy.identity import Session
+    from runner.core.proxy.identity import ActiveRun
     from runner.core.queue.reasons import Mark, RunReason
     from runner.core.queue.request import Cause
     from runner.core.reconcile.controller import Controller
@@ -68,7 +68,7 @@ class ProxyParts:
     """Observe runs, and the objects that they write and read."""
     own_paths: Mapping[str, Proceed] = field(default_factory=dict)
     """Functions that answer requests for paths of the proxy itself."""
-    prepare: Sequence[Callable[[Session, Proceed], Coroutine[Any, Any, None]]] = ()
+    prepare: Sequence[Callable[[ActiveRun, Proceed], Coroutine[Any, Any, None]]] = ()
     """Make requests ahead of those of a new run. The end of the run cancels them."""
 
 

@@ -17,7 +17,7 @@ from runner.core.engine.run_secrets import RunSecrets
 from runner.core.masking import public
 from runner.core.masking.forms import is_sensitive
 from runner.core.proxy.handlers.writes import WriteObserver
-from runner.core.proxy.identity import Identities, ObjectView, RunIdentity, RunStats, Session
+from runner.core.proxy.identity import ActiveRun, Identities, ObjectView, RunIdentity, RunStats
 from runner.core.proxy.server import Proxy
 from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Watch
@@ -100,7 +100,7 @@ class RunAccess:
         inject: bool,
         account_exists: Callable[[str], Awaitable[bool | None]],
         known: Callable[[], Iterable[str]],
-        prepare: Sequence[Callable[[Session], Coroutine[Any, Any, None]]],
+        prepare: Sequence[Callable[[ActiveRun], Coroutine[Any, Any, None]]],
     ) -> None:
         """`account_exists` returns whether a service account exists, or None; `known` returns the values that are
         secret in every run. `prepare` makes requests ahead of those of a new run; the end of the run cancels them.
@@ -155,8 +155,8 @@ class RunAccess:
         attempt.guard.when_lost(lambda: self._identities.cut(token))
         for observer in self._observers:
             observer.began(owner)
-        session = self._identities.issued(token)
-        ahead = [asyncio.create_task(prepare(session)) for prepare in self._prepare]
+        active = self._identities.issued(token)
+        ahead = [asyncio.create_task(prepare(active)) for prepare in self._prepare]
         try:
             yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:

@@ -32,7 +32,7 @@ from runner.core.proxy.calls import Answer, Call, Proceed, Whole
 from runner.core.proxy.http import messages
 from runner.core.proxy.http.ends import ClientConnection
 from runner.core.proxy.http.messages import Headers, RequestHead
-from runner.core.proxy.identity import Session
+from runner.core.proxy.identity import ActiveRun
 from runner.values.errors import PASSING
 from runner.values.objects import GVK
 
@@ -147,19 +147,19 @@ class DiscoveryCache:
         self._on_change = on_change
         self._documents = Documents()
         self._generation = 0
-        self._requests: WeakKeyDictionary[Session, DiscoveryRequests] = WeakKeyDictionary()
+        self._requests: WeakKeyDictionary[ActiveRun, DiscoveryRequests] = WeakKeyDictionary()
         self._last: dict[GVK, tuple[DocumentKey, ...]] = {}
         """Cacheable documents that the last run of each kind requested."""
 
-    async def read_ahead(self, session: Session, send: Proceed) -> None:
+    async def read_ahead(self, active: ActiveRun, send: Proceed) -> None:
         """Request the documents that a new run will probably request, so that they are in the cache.
 
         Without them the run's own requests reach the API server, so an outage here changes nothing for it.
         """
-        self._requests_of(session)
-        run = session.run
+        self._requests_of(active)
+        run = active.run
         documents = () if run.service_account else self._last.get(run.owner.ref.gvk, ())
-        ahead, at_once = Session(run), asyncio.Semaphore(_AT_ONCE)
+        ahead, at_once = ActiveRun(run), asyncio.Semaphore(_AT_ONCE)
         self._requests[ahead] = DiscoveryRequests(are_ahead=True)
 
         async def request_one(target: str, accept: bytes, encoding: bytes) -> None:
@@ -179,11 +179,11 @@ class DiscoveryCache:
         except* PASSING as error:
             _log.debug("Cannot read discovery documents ahead", job=run.ident, error=str(error.exceptions[0]))
 
-    def _requests_of(self, session: Session) -> DiscoveryRequests:
-        requests = self._requests.get(session)
+    def _requests_of(self, active: ActiveRun) -> DiscoveryRequests:
+        requests = self._requests.get(active)
         if requests is None:
-            requests = self._requests[session] = DiscoveryRequests()
-            session.at_end.append(partial(self._ended, session.run.owner.ref.gvk, requests))
+            requests = self._requests[active] = DiscoveryRequests()
+            active.at_end.append(partial(self._ended, active.run.owner.ref.gvk, requests))
         return requests
 
     def _ended(self, gvk: GVK, requests: DiscoveryRequests) -> None:

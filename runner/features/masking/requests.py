@@ -94,7 +94,7 @@ async def receive(call: Call) -> Answer:
         run.secrets.learn(values)
     run.secrets.clear(task)
     _warn_if_exhausted(run)
-    call.session = None
+    call.active = None
     return complete(200, b"{}")
 
 

@@ -23,7 +23,7 @@ OPERATOR = "the operator's own service account"
 _API = "rbac.authorization.k8s.io/v1"
 _GRANTED_TO_ALL_PATHS = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
 _GRANTED_TO_ALL = frozenset({"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"})
-_SESSIONS = frozenset({"exec", "attach", "portforward"})
+_CONNECTS = frozenset({"exec", "attach", "portforward"})
 _APPLY = "application/apply-patch"
 _WRITES = frozenset({"create", "patch", "update", "delete"})
 _WRITTEN = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -48,8 +48,8 @@ def of_call(info: RequestInfo, status: int, content_type: str, account: str) -> 
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     right = Right(account, info.namespace, info.group, resource, info.verb)
     makes = info.verb == "update" or (info.verb == "patch" and content_type.startswith(_APPLY))
-    if (makes and status == HTTPStatus.CREATED) or (info.verb == "get" and info.subresource in _SESSIONS):
-        # A write that created its object, and a session by websocket, require the right to create as well.
+    if (makes and status == HTTPStatus.CREATED) or (info.verb == "get" and info.subresource in _CONNECTS):
+        # A write that created its object, and an exec by websocket, require the right to create as well.
         return {right, replace(right, verb="create")}
     return {right}
 

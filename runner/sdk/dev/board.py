@@ -34,7 +34,7 @@ _STYLES = {"failing": "error", "stalled": "error", "ready": "good", "in progress
 _CAUSE_ROWS, _EVENT_ROWS = 6, 4
 _LEAST_EVENTS = 4
 _COMPACT, _ROOMY = 12, 20
-"""Heights from which the view has the URL of the page, and the lines about the session and between its parts."""
+"""Heights from which the view has the URL of the page, and the lines about its addresses and between its parts."""
 _LONGEST_WORD = 200
 _MOST_NAMED = 3
 _PROJECT = "project"
@@ -51,7 +51,7 @@ class LiveView:
     """State of the operator, updated from its log and its status page."""
 
     header: Sequence[str] = ()
-    """Lines about the session."""
+    """Lines about its addresses."""
     hint: Sequence[str] = ()
     """Lines with what to type while there is no object."""
     page: str = ""

@@ -293,7 +293,7 @@ def _project(settings: Settings, environ: Mapping[str, str], notify: Callable[[]
 
 
 def _describe(text: str) -> None:
-    """Print a line about the session, which the view on a terminal has itself."""
+    """Print a line about addresses and keys, which the view on a terminal has itself."""
     if not sys.stdout.isatty():
         _print(text)
 

@@ -17,13 +17,13 @@ from tests.unit.proxy.stage import Stage
 async def test_a_run_is_identified_by_its_token_until_it_ends(stage: Stage) -> None:
     identities, run = Identities(), stage.make_run(ident="one")
     token = identities.issue(run)
-    session = identities.session(token)
-    assert session is not None
-    assert session.run is run
-    assert identities.session(token + "x") is None
+    active = identities.active(token)
+    assert active is not None
+    assert active.run is run
+    assert identities.active(token + "x") is None
     identities.revoke(token)
     identities.revoke(token)
-    assert identities.session(token) is None
+    assert identities.active(token) is None
 
 
 @pytest.mark.lengthy

@@ -83,9 +83,9 @@ async def test_a_run_has_a_limited_number_of_connections_and_its_end_closes_the_
     assert (await third.ask(stage.request())).status == 429
     third.close()
     first.close()
-    session = stage.identities.session(stage.token)
-    assert session is not None
-    await until(lambda: len(session.connections) == 1)
+    active = stage.identities.active(stage.token)
+    assert active is not None
+    await until(lambda: len(active.connections) == 1)
     assert (await (await stage.connect()).ask(stage.request())).status == 200
     stage.identities.revoke(stage.token)
     async with asyncio.timeout(patience()):
@@ -99,8 +99,8 @@ async def test_an_upgraded_connection_that_has_ended_does_not_count(stage: Stage
             pass
 
     stage.api.script = script
-    session = stage.identities.session(stage.token)
-    assert session is not None
+    active = stage.identities.active(stage.token)
+    assert active is not None
     gc.disable()  # the number must not depend on it
     try:
         for _ in range(3):
@@ -109,7 +109,7 @@ async def test_an_upgraded_connection_that_has_ended_does_not_count(stage: Stage
             assert (await stage.read_head(wire.reader)).status == 101
             wire.close()
             del wire
-        await until(lambda: not session.connections)
+        await until(lambda: not active.connections)
     finally:
         gc.enable()
 
@@ -146,12 +146,12 @@ async def test_large_content_of_a_run_is_held_one_call_at_a_time(stage: Stage) -
     slow, quick = [await stage.connect() for _ in range(2)]
     target = "POST /api/v1/namespaces/ns/secrets"
     slow.send(stage.request(target, body=body)[:-1])
-    session = stage.identities.session(stage.token)
-    assert session is not None
-    await until(session.large.locked)
+    active = stage.identities.active(stage.token)
+    assert active is not None
+    await until(active.large.locked)
     quick.send(stage.request(target, body=body))
     assert (await (await stage.connect()).ask(stage.request(target, body=b"{}"))).status == 200
     assert not quick.reader._buffer  # type: ignore[attr-defined]
     slow.send(body[-1:])
     assert (await slow.answer()).status == (await quick.answer()).status == 200
-    await until(lambda: not session.large.locked())
+    await until(lambda: not active.large.locked())

@@ -54,18 +54,18 @@ def kubeconfig(url: str, token: str) -> str:
 
 
 def authenticate(identities: Identities, call: Call) -> Answer | None:
-    """Set the session of a call, and remove the credentials. Without the token of an active run, return a refusal."""
+    """Set the run of a call, and remove the credentials. Without the token of an active run, return a refusal."""
     tokens, rest = _read(call.headers)
-    session = next((active for token in tokens if (active := identities.session(token))), None)
-    if session is None:
+    active = next((known for token in tokens if (known := identities.active(token))), None)
+    if active is None:
         return refusal(
             401,
             "the token does not belong to an active run: use the kubeconfig named by K8S_AUTH_KUBECONFIG and "
             "KUBECONFIG, and only while the run is active",
             (b"WWW-Authenticate", b'Bearer realm="ansible-operator"'),
         )
-    call.session, call.headers = session, rest
-    session.connections.add(call.client)
+    call.active, call.headers = active, rest
+    active.connections.add(call.client)
     call.client.admitted()
     return None
 

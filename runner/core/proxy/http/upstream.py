@@ -1,7 +1,7 @@
 """Connection pool of the API server.
 
 Owns: addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a time. Each
-watch or session uses one, so only the clients limit the number of connections.
+watch or exec uses one, so only the clients limit the number of connections.
 
 Promises: a connection from the pool has received no unexpected data and uses the current credentials. If a connection
 cannot be established, ApiUnavailableError is raised. Must not import: the meaning of requests.

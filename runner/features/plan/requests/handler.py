@@ -22,7 +22,7 @@ from runner.features.plan.trial.overlay import Overlay
 
 _LONGEST_WATCH = 30.0
 _SAFE = frozenset({"GET", "HEAD"})
-_SESSIONS = frozenset({"exec", "attach", "portforward", "proxy"})
+_CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
 _READS = frozenset({"get", "list", "watch"})
 _BAD_REQUEST = 400
 _LARGEST_PLAN = 64 << 20
@@ -62,7 +62,7 @@ class Planning:
     async def _approve(self, call: Call, proceed: Proceed, approval: ApprovedPlan) -> Answer:
         plan = PlanCall(call, proceed, call.run.run, Overlay(), parse_query(call.info.query))
         try:
-            if call.head.method in _SAFE and not _is_session(call):
+            if call.head.method in _SAFE and not _connects(call):
                 return await proceed(call)
             _check(plan)
             return await approved.answer(self._writes, plan, approval)
@@ -75,7 +75,7 @@ class Planning:
 
     async def _answer(self, plan: PlanCall) -> Answer:
         info, method = plan.info, plan.call.head.method
-        if method in _SAFE and not info.is_resource and not _is_session(plan.call):
+        if method in _SAFE and not info.is_resource and not _connects(plan.call):
             return await plan.forward()
         _check(plan)
         if method not in _SAFE:
@@ -85,14 +85,14 @@ class Planning:
         raise RefusedError("plan runs do not support this verb")
 
 
-def _is_session(call: Call) -> bool:
+def _connects(call: Call) -> bool:
     info = call.info
-    return bool(call.head.upgrade) or info.subresource in _SESSIONS or info.verb == "proxy"
+    return bool(call.head.upgrade) or info.subresource in _CONNECTS or info.verb == "proxy"
 
 
 def _check(plan: PlanCall) -> None:
     """Raise RefusedError if the API server cannot dry-run a request, or if its path is ambiguous."""
-    if _is_session(plan.call):
+    if _connects(plan.call):
         raise RefusedError("it opens a session with a process in the cluster, which the API server cannot dry-run")
     if not plan.info.is_resource:
         raise RefusedError("it is no request for a resource, so the API server cannot dry-run it")

@@ -20,7 +20,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.proxy import request
 from runner.core.proxy.calls import Answer, Call, Whole
 from runner.core.proxy.http.messages import RequestHead
-from runner.core.proxy.identity import RunIdentity, Session
+from runner.core.proxy.identity import ActiveRun, RunIdentity
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.values.errors import ApiUnavailableError
@@ -156,7 +156,7 @@ class History:
         self.results: Counter[str] = Counter()
         self.reads = Reads(self.bodies, self.follows, lambda result: self.results.update([result]))
         run = RunIdentity("job", OWNER, True, True, "")  # noqa: FBT003 - in their order
-        self.session = Session(run)
+        self.active = ActiveRun(run)
         self.shown = dict.fromkeys(NAMES, 0)
         """The latest state of each object that a client of the proxy has seen or made."""
         self.unknown: set[str] = set()
@@ -168,7 +168,7 @@ class History:
 
     async def ask(self, method: str, path: str, *headers: tuple[bytes, bytes], content: bytes = b"") -> Answer:
         head = RequestHead(method, path, list(headers), "1.1", len(content), keep_alive=True, upgrade=b"")
-        call = Call(head, request.parse(method, path), None, list(headers), content, self.session)  # type: ignore[arg-type]
+        call = Call(head, request.parse(method, path), None, list(headers), content, self.active)  # type: ignore[arg-type]
         try:
             answer = await self.reads.handle(call, self.model)
         except ApiUnavailableError:
