@@ -18,8 +18,7 @@ from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest, RunReason
 from runner.core.reconcile import decisions
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.decisions import Result as Ending

@@ -59,11 +59,10 @@ from runner.core.proxy.calls import Handler
 from runner.core.proxy.server import Proxy
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.core.reconcile import run_access, run_log
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.feature import PartBase, ProxyParts
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, PartBase, ProxyParts
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_access import RunAccess
 from runner.core.reconcile.run_log import Form, RunLog, RunObserver

@@ -15,7 +15,7 @@ from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.queue.reasons import RUN_MARK
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.kind import Kind, Operator
+from runner.core.reconcile.feature import Kind, Operator
 from runner.core.reconcile.own_hooks import OwnerCheck, Refusals
 from runner.core.reconcile.reconcile import Reconciler
 from runner.core.reconcile.run_access import RunAccess

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from runner.app.engines import PLUGINS
 from runner.core.kube import rights
-from runner.core.reconcile.feature import Feature
+from runner.core.reconcile.feature import Feature, Kind
 from runner.core.status import report
-from runner.core.status.own import OwnStatus
+from runner.core.status.report import OwnStatus
 from runner.features.discoverycache import feature as discoverycache
 from runner.features.hosts import feature as hosts
 from runner.features.loopguard import feature as loopguard
@@ -31,7 +31,6 @@ from runner.features.unchanged import feature as unchanged
 
 if TYPE_CHECKING:
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
 
 FEATURES: Sequence[Feature] = (
     references.FEATURE,

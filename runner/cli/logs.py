@@ -129,7 +129,7 @@ async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:
     from runner.base.credentials import auth  # noqa: PLC0415 - as above
     from runner.core.kube.client import Client  # noqa: PLC0415 - as above
     from runner.core.kube.discovery import Discovery  # noqa: PLC0415 - as above
-    from runner.values.ownership import type_name  # noqa: PLC0415 - as above
+    from runner.values.objects import type_name  # noqa: PLC0415 - as above
 
     async with asyncio.timeout(_DISCOVERY_TIMEOUT):
         credentials = await auth.load(None, None, auth.HostEnvironment.of_process())

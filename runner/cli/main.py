@@ -23,8 +23,7 @@ from runner.base.config.settings import GROUPS, OPTIONS
 from runner.cli import logs
 from runner.cli import text as cli_text
 from runner.features.rollout import commands as rollout
-from runner.values.errors import ConfigError, OperatorError
-from runner.values.words import meant
+from runner.values.errors import ConfigError, OperatorError, meant
 
 OK, FAILED, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # 128 + SIGINT, as shells count

@@ -21,7 +21,7 @@ from runner.base.yamlfile import nodes, tree
 from runner.compatibility import conditions, task_fields
 from runner.compatibility.finding import Finding, Version, is_stricter, numbers
 from runner.compatibility.validation import Task, ValidationResult
-from runner.values.words import shortened
+from runner.values.errors import shortened
 
 _TEMPLATES_FIXED = (5, 3, 0)
 """First kubernetes.core whose option `template` works on ansible-core 2.19 and later."""

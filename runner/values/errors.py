@@ -1,4 +1,4 @@
-"""Error tree: every error that crosses the boundary of a package is one of these.
+"""Error tree, and parts of messages. Every error that crosses the boundary of a package is one of these.
 
 OperatorError
 ├── ConfigError            invalid input of the user; the process ends with exit code 2
@@ -27,6 +27,9 @@ A message contains the problem, its place, and a remedy.
 """
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 
 class OperatorError(Exception):
@@ -146,3 +149,14 @@ class TerminalError(OperatorError):
 PASSING = (ApiUnavailableError, ServerError, ThrottledError, UnauthorizedError, KindNotFoundError)
 """Temporary errors: the API server is unavailable or busy, a token is about to be renewed, or a kind is not served.
 Retry them."""
+
+
+def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return `; did you mean X?` with the prefix before X; empty if no known name is similar."""
+    close = difflib.get_close_matches(name, [*known], n=1)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters; a longer one ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

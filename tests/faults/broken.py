@@ -21,7 +21,7 @@ from runner.core.queue.queue import WorkQueue
 from runner.core.reconcile.own_hooks import OwnerCheck
 from runner.features.replicas import kernel_deadline
 from runner.values.lease_guard import LeaseGuard
-from runner.values.ownership import OwnerState
+from runner.values.objects import OwnerState
 
 
 def _break_retry() -> None:

@@ -19,7 +19,7 @@ from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.state import FileState
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Finalizer

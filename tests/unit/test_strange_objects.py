@@ -30,8 +30,7 @@ from runner.features.rollout.member import Member
 from runner.features.ui import views
 from runner.features.ui.object_states import display_status
 from runner.values import objects
-from runner.values.objects import GVK, ObjectKey, ObjectRef
-from runner.values.ownership import Owner, claims_of
+from runner.values.objects import GVK, ObjectKey, ObjectRef, Owner, claims_of
 from tests.kit.watch_values import watch_value
 
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))

@@ -12,8 +12,7 @@ from enum import Enum
 
 from runner.core.kube.object_state import ObjectState, difference
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, Cause
+from runner.core.queue.reasons import DEPENDENT_STATUS_HANDICAP, Cause, RunReason
 from runner.core.watches.policy import StatusTrigger
 from runner.values.objects import GVK, ObjectRef
 

@@ -22,8 +22,18 @@ from typing import Any, TypeAlias
 from runner.core.kube.discovery import ApiResource
 from runner.core.watches.policy import StatusTrigger
 from runner.core.watches.watch import Watch
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, metadata, uid_of
-from runner.values.ownership import Owner, OwnerClaim, claims_of
+from runner.values.objects import (
+    GVK,
+    Object,
+    ObjectKey,
+    ObjectRef,
+    Owner,
+    OwnerClaim,
+    claims_of,
+    key_of,
+    metadata,
+    uid_of,
+)
 
 MOST_MARKS = 4096
 """Objects that are recorded for each watch; the oldest entries are dropped."""

@@ -35,8 +35,7 @@ from runner.core.watches.watch import Watch
 from runner.values.backoff import JitteredBackoff
 from runner.values.digests import digest
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, metadata, uid_of
 
 _SAVING_AGAIN = (10.0, 600.0)
 """Shortest and longest seconds until the next attempt after the storage refused to save."""

@@ -12,8 +12,7 @@ from pathlib import Path
 from runner.base.config.settings import RUNNER_DIR
 from runner.core.engine.artifacts import KEEP_NONE
 from runner.core.engine.job import Job
-from runner.values.objects import GVK, ObjectKey
-from runner.values.ownership import type_name
+from runner.values.objects import GVK, ObjectKey, type_name
 
 STDOUT = "stdout"
 """File in a run's folder with all its output."""

@@ -20,8 +20,7 @@ from runner.core.engine.artifacts import LATEST
 from runner.core.engine.job import Event
 from runner.core.engine.output import JOB_OF_POD, STDOUT
 from runner.values.errors import ConfigError, NotKeptError
-from runner.values.objects import GVK, ObjectKey, first_names
-from runner.values.ownership import type_name
+from runner.values.objects import GVK, ObjectKey, first_names, type_name
 
 _VERSION = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?")
 _AFTER_KIND = 2

@@ -34,9 +34,9 @@ from runner.values.objects import (
     is_deleting,
     mapping,
     metadata,
+    references_of,
     uid_of,
 )
-from runner.values.ownership import references_of
 
 _STATUS_DEPTH = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")

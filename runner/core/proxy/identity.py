@@ -20,8 +20,7 @@ from runner.core.engine.run_secrets import RunSecrets
 from runner.core.kube import forbidden
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.forbidden import MissingRight
-from runner.values.objects import Object, ObjectKey
-from runner.values.ownership import Owner, OwnerState
+from runner.values.objects import Object, ObjectKey, Owner, OwnerState
 from runner.values.slots import EMPTY, Slots
 
 _MOST_RIGHTS = 20

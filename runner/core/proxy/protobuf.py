@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from runner.values.objects import Object, annotations_of
-from runner.values.ownership import references_of
+from runner.values.objects import Object, annotations_of, references_of
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LARGEST_SHIFT = 63

@@ -10,7 +10,7 @@ import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.values.objects import ObjectKey
 
 _WORKERS_PER_RESERVED = 4

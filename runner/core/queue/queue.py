@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit, Line, Precedence, Turns, Waiting
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest
+from runner.core.queue.reasons import HANDICAP_AT_START, Cause, QueueEntry, ReconcileRequest, RunReason
 from runner.values.backoff import Backoff
 from runner.values.objects import LastResult, ObjectKey
 

@@ -17,15 +17,13 @@ from runner.core.engine.job import EventSink, Job, RunResult, UnrecordedRun
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RUN_MARK, Mark
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import RUN_MARK, Mark, ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.decisions import RetryTerms, RunContent
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_log import ObjectEvents
 from runner.core.status.conditions import Condition
-from runner.core.status.own import OwnStatus
-from runner.core.status.report import StatusField
+from runner.core.status.report import OwnStatus, StatusField
 from runner.core.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.core.watches.watch import NEXT_CHANGE, Watch
 from runner.values.errors import TerminalError

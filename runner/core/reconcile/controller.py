@@ -15,7 +15,7 @@ from runner.base.monitoring.background import Work
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
 from runner.core.queue.queue import WorkQueue
-from runner.core.queue.request import Cause, ReconcileRequest
+from runner.core.queue.reasons import Cause, ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter, Result, Retry, Terminal

@@ -19,8 +19,7 @@ from runner.core.status.report import StatusReport
 from runner.core.status.writer import StatusWriter
 from runner.values.backoff import Backoff
 from runner.values.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError, TerminalError
-from runner.values.objects import ObjectKey, ObjectRef, is_paused, uid_of
-from runner.values.ownership import OwnerState
+from runner.values.objects import ObjectKey, ObjectRef, OwnerState, is_paused, uid_of
 
 _REFUSED_BACKOFF = Backoff(1.0, cap=600.0)
 _CONFLICT_BACKOFF = Backoff(0.005, cap=1.0)

@@ -18,7 +18,7 @@ from runner.core.engine.artifacts import new_ident
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.meaning import Request
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, Result, Retry, Terminal

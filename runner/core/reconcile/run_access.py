@@ -21,8 +21,7 @@ from runner.core.proxy.identity import ActiveRun, Identities, ObjectView, RunIde
 from runner.core.proxy.server import Proxy
 from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Watch
-from runner.values.objects import GVK, ObjectRef
-from runner.values.ownership import Owner, OwnerState
+from runner.values.objects import GVK, ObjectRef, Owner, OwnerState
 from runner.values.slots import Slot
 
 LOOPBACK = "127.0.0.1"

@@ -25,7 +25,7 @@ from runner.core.engine.job import Event, Job, Outcome, RunResult
 from runner.core.masking.masker import Budget
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.status import report
 from runner.core.watches.watch import content_name
 from runner.values.objects import ObjectRef, first_names, mapping

@@ -28,8 +28,7 @@ from runner.core.reconcile.run_log import RunEvents, RunObserver
 from runner.core.status import report
 from runner.core.watches.watch import Watch
 from runner.values.errors import TerminalError
-from runner.values.objects import Object, ObjectKey, ObjectRef, key_of, uid_of
-from runner.values.ownership import OwnerState
+from runner.values.objects import Object, ObjectKey, ObjectRef, OwnerState, key_of, uid_of
 
 _MOST_NAMED = 100
 """Ignored variables that the log names."""

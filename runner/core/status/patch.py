@@ -14,8 +14,7 @@ from typing import Any
 
 from runner.core.status import kstatus
 from runner.core.status.conditions import Condition, find, put
-from runner.core.status.own import OwnStatus
-from runner.core.status.report import OBSERVED, StatusField, StatusReport
+from runner.core.status.report import OBSERVED, OwnStatus, StatusField, StatusReport
 from runner.values.objects import JSONPatch, Object, conditions_of, mapping, metadata, uid_of
 
 

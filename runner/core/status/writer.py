@@ -21,9 +21,8 @@ from runner.core.kube.meaning import Follow, Request, follow
 from runner.core.status import kstatus
 from runner.core.status.conditions import ignored
 from runner.core.status.kept import SEVERAL, Kept, KeptWrites
-from runner.core.status.own import OwnStatus
 from runner.core.status.patch import dropped_fields, patch, without, without_health
-from runner.core.status.report import OBSERVED, StatusReport
+from runner.core.status.report import OBSERVED, OwnStatus, StatusReport
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.values.lease_guard import Leadership, LeaseGuard

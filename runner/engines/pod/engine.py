@@ -43,8 +43,7 @@ from runner.engines.pod.warm import WarmPods
 from runner.engines.pod.watching import PodWatch
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
-from runner.values.objects import GVK, ObjectKey, ObjectRef
-from runner.values.ownership import type_name
+from runner.values.objects import GVK, ObjectKey, ObjectRef, type_name
 
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0

@@ -25,8 +25,19 @@ from runner import agent
 from runner.core.engine.job import Job, UnrecordedRun
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.fields import PodPolicy
-from runner.values.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
-from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of, type_name
+from runner.values.objects import (
+    GVK,
+    PRIMARY_RESOURCE,
+    PRIMARY_RESOURCE_TYPE,
+    Object,
+    ObjectKey,
+    Owner,
+    annotations_of,
+    labels_of,
+    metadata,
+    references_of,
+    type_name,
+)
 
 RUN_OF = "ansible.sdk.operatorframework.io/run-of"
 """Label of a run's Secret, Job and pod: UID of the custom resource. Annotation of a warm pod: `type/namespace/name`."""

@@ -35,8 +35,7 @@ from runner.engines.pod.records import Records
 from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import PASSING, ApiError, ConfigError
-from runner.values.objects import Object
-from runner.values.ownership import references_of
+from runner.values.objects import Object, references_of
 
 _NAME = "ansible-operator-pods"
 """Name in the server's certificate: agents reach it at various addresses."""

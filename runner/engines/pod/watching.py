@@ -15,8 +15,7 @@ from runner.core.kube.discovery import Discovery
 from runner.core.kube.informer import Informer
 from runner.engines.pod import jobs, states
 from runner.engines.pod.states import PodState
-from runner.values.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata
-from runner.values.ownership import references_of, type_name
+from runner.values.objects import GVK, Object, ObjectKey, annotations_of, labels_of, metadata, references_of, type_name
 
 _POD = GVK("", "v1", "Pod")
 _LONGEST_OWNER = 1000

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
-from runner.core.reconcile.feature import Feature
-from runner.core.status.own import OwnStatus
+from runner.core.reconcile.feature import Feature, Kind
+from runner.core.status.report import OwnStatus
 from runner.features.hosts.fields import FIELDS, INVENTORY
 
 if TYPE_CHECKING:
     from runner.core.kube.discovery import ApiResource
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
 
 FIELD = "hosts"

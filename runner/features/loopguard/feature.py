@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.core.reconcile.feature import Feature, Part, PartBase
-from runner.core.status.own import OwnStatus
+from runner.core.reconcile.feature import Feature, Kind, Operator, Part, PartBase
+from runner.core.status.report import OwnStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from runner.core.dependents.notification import Trigger
-    from runner.core.queue.request import Cause
+    from runner.core.queue.reasons import Cause
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind, Operator
     from runner.features.loopguard.guard import LoopGuard
     from runner.values.objects import ObjectRef
 

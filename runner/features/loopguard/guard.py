@@ -17,7 +17,7 @@ from runner.base import log
 from runner.base.meters import Meters
 from runner.core.dependents.notification import Notification
 from runner.core.queue import reasons
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.features.loopguard.loops import Loops, Slowdown, TriggerBudget, TriggerPair
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 

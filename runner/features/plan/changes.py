@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from runner.core.engine.run_secrets import RunSecrets
 from runner.core.masking.masker import MASK, Budget
-from runner.core.status.own import OwnStatus
+from runner.core.status.report import OwnStatus
 from runner.features.plan.fields import ABSENT, FieldChange, Value, differences, normalised
 from runner.features.plan.tasks import UnplannedTask
 from runner.features.plan.trial.overlay import PlannedChange, Verb

@@ -8,8 +8,7 @@ from typing import Any
 
 from runner.base.yamlfile.fields import Fields
 from runner.core.status.conditions import find, make
-from runner.core.status.own import OwnStatus
-from runner.core.status.report import StatusReport
+from runner.core.status.report import OwnStatus, StatusReport
 from runner.core.watches import field, policy_fields
 from runner.core.watches.field import Entry, FeatureFields
 from runner.values.objects import Object, conditions_of, mapping

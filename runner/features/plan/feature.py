@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.queue import reasons
-from runner.core.queue.reasons import Mark, RunReason
-from runner.core.queue.request import Cause
-from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
-from runner.core.status.own import OwnStatus
+from runner.core.queue.reasons import Cause, Mark, RunReason
+from runner.core.reconcile.feature import Feature, Kind, Part, PartBase, ProxyBase, ProxyParts
+from runner.core.status.report import OwnStatus
 from runner.features.plan import drift_fields, plan_status
 from runner.features.plan.drift_fields import DRIFT_POLICY
 from runner.features.plan.plan_status import APPROVE
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
     from runner.core.kube.discovery import ApiResource
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
     from runner.features.plan.runs import PlanRuns
 

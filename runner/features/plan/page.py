@@ -11,8 +11,7 @@ import orjson
 
 from runner.base import page
 from runner.base.page import Node, PageSections, Section
-from runner.core.reconcile.feature import Part
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, Part
 from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.features.plan import drift_fields, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan

@@ -7,8 +7,7 @@ from typing import Any
 
 from runner.core.status import conditions, kstatus
 from runner.core.status.conditions import Condition, ConditionStatus, find, make
-from runner.core.status.own import OwnStatus
-from runner.core.status.report import OBSERVED, StatusReport
+from runner.core.status.report import OBSERVED, OwnStatus, StatusReport
 from runner.values.objects import PREFIX, Object, annotations_of, conditions_of, metadata
 
 APPROVE = PREFIX + "approve"

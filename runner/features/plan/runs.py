@@ -21,14 +21,13 @@ from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.decisions import RunContent
 from runner.core.reconcile.run_access import Grant
 from runner.core.reconcile.runs import Runs
-from runner.core.status.own import OwnStatus
+from runner.core.status.report import OwnStatus
 from runner.features.plan import changes, published, tasks
 from runner.features.plan.changes import ObjectChange, PlannedOwner, ResourcePlan, State
 from runner.features.plan.tasks import UnplannedTask, UnplannedTasks
 from runner.features.plan.trial.overlay import Overlay
 from runner.values.errors import ApiError, ConflictError
-from runner.values.objects import GVK, RECORD_OF, ObjectRef, mapping, uid_of
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, RECORD_OF, ObjectRef, Owner, mapping, uid_of
 
 _CHECK = "--check --diff"
 _TOO_DEEP = "an object is nested too deeply to compare"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature, Part, PartBase
-from runner.core.status.own import OwnStatus
+from runner.core.reconcile.feature import Feature, Kind, Part, PartBase
+from runner.core.status.report import OwnStatus
 from runner.features.prune.fields import FIELDS, PRUNE_POLICY
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from runner.base.config.settings import Settings
     from runner.base.credentials.auth import OwnNamespaces
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
     from runner.values.objects import GVK
 

@@ -21,12 +21,11 @@ from runner.core.content.digest import ContentDigest
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.proxy.handlers.writes import WRITE_HOOK
 from runner.core.queue import reasons
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
-from runner.core.reconcile.feature import Part, ProxyParts
+from runner.core.reconcile.feature import Kind, Operator, Part, ProxyParts
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
-from runner.core.reconcile.kind import Kind, Operator
 from runner.core.status.report import StatusReport
 from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
@@ -43,8 +42,7 @@ from runner.features.prune.status import PruneReport, prunable
 from runner.features.prune.uses import UsedObjects
 from runner.values.digests import digest_of
 from runner.values.errors import ApiError, ApiUnavailableError
-from runner.values.objects import ObjectKey, ObjectRef, first_names, is_deleting, metadata, uid_of
-from runner.values.ownership import Owner
+from runner.values.objects import ObjectKey, ObjectRef, Owner, first_names, is_deleting, metadata, uid_of
 
 _MOST_NAMED = 5
 """Deleted objects that an Event names."""

@@ -18,15 +18,18 @@ from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.uses import RELEASE, UseDigests, UsedObjects, Uses, has_state
 from runner.values.objects import (
     GVK,
+    PRIMARY_RESOURCE,
+    PRIMARY_RESOURCE_TYPE,
     Object,
     ObjectKey,
+    Owner,
     annotations_of,
     created_at,
     is_deleting,
     managed_fields_of,
+    references_of,
     uid_of,
 )
-from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
 
 MOST_OBJECTS = 1000
 """Objects in a record."""

@@ -33,8 +33,7 @@ from runner.values.errors import (
     NotFoundError,
 )
 from runner.values.lease_guard import LeaseGuard
-from runner.values.objects import Object, ObjectKey, ObjectRef, is_deleting, key_of, metadata, uid_of
-from runner.values.ownership import Owner
+from runner.values.objects import Object, ObjectKey, ObjectRef, Owner, is_deleting, key_of, metadata, uid_of
 
 
 @dataclass(slots=True)

@@ -23,13 +23,11 @@ from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Proceed, Whole
 from runner.core.proxy.http import messages
 from runner.core.proxy.request import RequestInfo
-from runner.core.reconcile.feature import Part, ProxyParts
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, Part, ProxyParts
 from runner.features.readcache.bodies import MOST_BYTES, ObjectResponse, ReadCache
 from runner.features.readcache.entries import CacheEntries
 from runner.features.readcache.inflight import CallScope, PendingCall
-from runner.values.objects import ObjectKey, key_of
-from runner.values.ownership import Owner
+from runner.values.objects import ObjectKey, Owner, key_of
 
 HIT, MISS = "hit", "miss"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
-from runner.core.reconcile.feature import Feature
-from runner.core.status.own import OwnStatus
+from runner.core.reconcile.feature import Feature, Kind
+from runner.core.status.report import OwnStatus
 from runner.features.ready.fields import FIELDS, FOLLOWS
 
 if TYPE_CHECKING:
     from runner.core.kube.discovery import ApiResource
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
 
 NOT_READY, FAILED, UNKNOWN = "DependentsNotReady", "DependentFailed", "DependentsUnknown"

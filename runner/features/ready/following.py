@@ -31,7 +31,7 @@ from runner.values.errors import ApiError, ApiUnavailableError, LeaseLostError
 from runner.values.objects import ObjectKey, ObjectRef, conditions_of
 
 if TYPE_CHECKING:
-    from runner.core.reconcile.kind import Operator
+    from runner.core.reconcile.feature import Operator
     from runner.core.status.writer import StatusWriter
 
 _RETRY = 10.0

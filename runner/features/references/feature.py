@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature, Part, PartBase
-from runner.core.status.own import OwnStatus
+from runner.core.reconcile.feature import Feature, Kind, Part, PartBase
+from runner.core.status.report import OwnStatus
 from runner.features.references.fields import FIELDS, REFERENCES
 
 if TYPE_CHECKING:
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
 
 IGNORED_REFERENCES = "IgnoredReferences"
 """A condition of objects with references that are not watched."""

@@ -10,9 +10,8 @@ from runner.base.monitoring.background import Work
 from runner.core.kube.cache import Change
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.feature import Part, ProxyParts
+from runner.core.reconcile.feature import Operator, Part, ProxyParts
 from runner.core.reconcile.hooks import Hooks
-from runner.core.reconcile.kind import Operator
 from runner.features.references.watching import References
 from runner.values.objects import ObjectKey
 

@@ -36,8 +36,7 @@ from runner.features.references.state import (
     SpecReferences,
     references_of,
 )
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, mapping, metadata, uid_of
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, metadata, uid_of
 
 _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""

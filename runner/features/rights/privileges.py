@@ -21,8 +21,7 @@ from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.rights import Places, RequiredRights, Right
 from runner.core.proxy.calls import Observer
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.feature import Part, ProxyParts
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, Part, ProxyParts
 from runner.core.watches.watch import Watch
 from runner.features.rights.record import RightsRecord
 from runner.values.errors import PASSING, ApiError, ApiUnavailableError

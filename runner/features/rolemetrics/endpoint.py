@@ -23,8 +23,7 @@ from aiohttp import web
 
 from runner.base import log
 from runner.base.monitoring import endpoints
-from runner.core.reconcile.feature import Part
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, Part
 from runner.core.reconcile.run_access import LOOPBACK
 from runner.values.errors import ConfigError
 

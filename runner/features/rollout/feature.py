@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import RequiredRights, Right, granting
 from runner.core.queue.reasons import RunReason
-from runner.core.reconcile.feature import Feature, Part, PartBase
+from runner.core.reconcile.feature import Feature, Kind, Part, PartBase
 from runner.features.rollout.fields import FIELDS, ROLLOUT_POLICY
 from runner.features.rollout.member import OWN
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from runner.base.config.settings import Settings
     from runner.base.credentials.auth import OwnNamespaces
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
 
 ROLLOUT = RunReason("rollout", 600.0)

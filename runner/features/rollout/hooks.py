@@ -26,6 +26,7 @@ from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
+from runner.core.reconcile.feature import Kind
 from runner.core.reconcile.hooks import (
     NOTHING,
     REQUEST_BACKOFF,
@@ -35,7 +36,6 @@ from runner.core.reconcile.hooks import (
     RequestFailedError,
     Skip,
 )
-from runner.core.reconcile.kind import Kind
 from runner.core.status.conditions import find, make
 from runner.core.status.report import StatusReport
 from runner.features.rollout.feature import ROLLOUT

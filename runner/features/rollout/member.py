@@ -14,7 +14,7 @@ from datetime import datetime
 
 from runner.core.status import kstatus
 from runner.core.status.conditions import Condition, find, make, timestamp
-from runner.core.status.own import OwnStatus
+from runner.core.status.report import OwnStatus
 from runner.core.watches.policy import RunMode, mode_of, strictest
 from runner.values.objects import (
     Object,

@@ -14,7 +14,7 @@ from itertools import islice
 from runner.core.engine.job import Event, Job, Outcome, RunResult
 from runner.core.engine.run_secrets import RunSecrets
 from runner.core.proxy.identity import RunStats
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.watches.watch import content_name
 from runner.features.ui.timeline import Timeline
 from runner.values.objects import GVK, ObjectKey

@@ -11,8 +11,7 @@ from runner.base.credentials import auth
 from runner.base.monitoring.background import Work
 from runner.base.monitoring.endpoints import Address
 from runner.core.reconcile.controller import Controller
-from runner.core.reconcile.feature import Part
-from runner.core.reconcile.kind import Operator
+from runner.core.reconcile.feature import Operator, Part
 from runner.features.ui.journal import Journal
 from runner.features.ui.server import StatusPage, StreamTimings
 from runner.features.ui.views import OperatorInfo, Views

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
-from runner.core.reconcile.feature import Feature, ProxyBase, ProxyParts
+from runner.core.reconcile.feature import Feature, Kind, ProxyBase, ProxyParts
 from runner.features.unchanged.fields import FIELDS, SKIPS
 
 if TYPE_CHECKING:
     from runner.core.kube.discovery import ApiResource
     from runner.core.reconcile.hooks import Hooks
-    from runner.core.reconcile.kind import Kind
     from runner.core.watches.watch import Watch
 
 

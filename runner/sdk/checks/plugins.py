@@ -21,7 +21,7 @@ from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility import core_changes, task_fields, unsupported
 from runner.compatibility.validation import missing_collection
 from runner.sdk.checks.templates import Scan, Use
-from runner.values.words import meant
+from runner.values.errors import meant
 
 _BUILT_IN = ("ansible.builtin", "ansible.legacy")
 _FOLDERS = {

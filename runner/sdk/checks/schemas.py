@@ -25,8 +25,7 @@ from runner.core.watches.watch import Role, Watch
 from runner.sdk.checks.templates import Scan
 from runner.sdk.schema import files
 from runner.sdk.schema.fields import ANYTHING, OPERATOR_VARIABLES, TYPES, Json, SchemaMaker
-from runner.values.errors import ConfigError
-from runner.values.words import meant
+from runner.values.errors import ConfigError, meant
 
 _CONSTRAINTS = ("mutually_exclusive", "required_together", "required_one_of", "required_if", "required_by")
 _OF_ENTRY = frozenset(

@@ -21,7 +21,7 @@ from runner.base.config.paths import ImageFiles, SearchPath
 from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility import content_nodes, task_fields
 from runner.compatibility.validation import Task, ValidationResult
-from runner.values.words import meant, shortened
+from runner.values.errors import meant, shortened
 
 Kind: TypeAlias = Literal["module", "filter", "test", "lookup"]
 

@@ -18,8 +18,8 @@ from unicodedata import east_asian_width
 from runner.base import console
 from runner.base.console import Line, clock
 from runner.base.page import plural
+from runner.values.errors import shortened
 from runner.values.objects import first_names
-from runner.values.words import shortened
 
 _EVENTS = frozenset({
     *("Starting", "Watching", "Run started", "Task output", "Run ended", "Retrying the object with backoff", "Stopped"),

@@ -23,9 +23,9 @@ from runner.values.objects import (
     annotations_of,
     is_deleting,
     key_of,
+    references_of,
     uid_of,
 )
-from runner.values.ownership import references_of
 
 _PAGE = 500
 _SKIPPED = {"events", "leases"}

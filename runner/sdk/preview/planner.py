@@ -32,7 +32,7 @@ from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile import decisions, run_access
 from runner.core.reconcile.attempt import Attempt, WatchScope, overrides_of
 from runner.core.reconcile.metrics import Metrics
@@ -55,8 +55,7 @@ from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.values.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
 from runner.values.lease_guard import LeaseGuard, SoleReplica
-from runner.values.objects import GVK, PAUSED, ObjectRef, is_deleting, is_paused, key_of
-from runner.values.ownership import OwnerState
+from runner.values.objects import GVK, PAUSED, ObjectRef, OwnerState, is_deleting, is_paused, key_of
 
 _FLEET = 3
 """Number of resources from which the fork server loads the modules of the runs first."""

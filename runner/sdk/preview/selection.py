@@ -40,8 +40,8 @@ from runner.values.objects import (
     is_deleting,
     key_of,
     metadata,
+    type_name,
 )
-from runner.values.ownership import type_name
 
 _SUFFIXES = {".yaml", ".yml", ".json"}
 _STRICT = {"dryRun": "All", "fieldValidation": "Strict"}

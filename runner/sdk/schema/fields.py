@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
-from runner.values.words import meant
+from runner.values.errors import meant
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ import yaml
 
 from runner.base.yamlfile import tree
 from runner.core.watches.spec_paths import Step, Wildcard
-from runner.values.words import meant, shortened
+from runner.values.errors import meant, shortened
 
 Schema: TypeAlias = Mapping[str, Any]
 

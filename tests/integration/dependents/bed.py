@@ -18,8 +18,7 @@ from runner.core.dependents.watching import Dependents
 from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.handlers.owners import own
 from runner.core.watches.watch import Role, Watch
-from runner.values.objects import GVK, Object
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, Owner
 from tests.kit.objects import Hand
 from tests.kit.wait import until
 from tests.kit.watch_values import watch_value

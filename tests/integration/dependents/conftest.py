@@ -22,11 +22,10 @@ from runner.core.dependents.watching import Dependents
 from runner.core.kube.client import EVERYTHING
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.state import FileState
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.features.loopguard.guard import LoopGuard
 from runner.values.errors import ConflictError, NotFoundError
-from runner.values.objects import ObjectRef, key_of
-from runner.values.ownership import Owner
+from runner.values.objects import ObjectRef, Owner, key_of
 from tests.integration.dependents.bed import (
     MakeOwner,
     Operate,

@@ -19,8 +19,7 @@ from runner.core.masking.masker import MASK
 from runner.core.proxy.identity import Identities, RunIdentity
 from runner.core.proxy.server import Proxy
 from runner.features.masking import requests as masked
-from runner.values.objects import GVK, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, ObjectKey, ObjectRef, Owner
 from tests.integration.engine.runs import ANSIBLE_MASK
 
 if TYPE_CHECKING:

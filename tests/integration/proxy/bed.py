@@ -25,8 +25,7 @@ from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.trial.overlay import Overlay
 from runner.features.readcache.bodies import ReadCache
-from runner.values.objects import Object
-from runner.values.ownership import Owner
+from runner.values.objects import Object, Owner
 from runner.values.slots import EMPTY
 from tests.kit.wait import until
 

@@ -34,8 +34,7 @@ from runner.features.plan.requests.handler import Planning
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.sdk.devcluster import DevCluster
-from runner.values.objects import GVK, ObjectRef, metadata
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, ObjectRef, Owner, metadata
 from tests.integration.proxy.bed import Dump, Observer, Operating, Passed, Standing
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.objects import Api

@@ -7,8 +7,7 @@ from typing import Any
 
 from runner.core.kube.discovery import ApiResource
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest, RunReason
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.decisions import RunContent
 from runner.core.watches.watch import Role

@@ -22,8 +22,7 @@ from runner.features.prune.feature import PRUNE
 from runner.features.references.feature import REFERENCE
 from runner.features.rollout.feature import ROLLOUT
 from runner.values.errors import ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import Object, ObjectKey, ObjectRef
-from runner.values.ownership import OwnerState
+from runner.values.objects import Object, ObjectKey, ObjectRef, OwnerState
 from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import RESOURCE, THINGS, attempt_value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile.attempt import RECONCILE_PERIOD
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.decisions import Result

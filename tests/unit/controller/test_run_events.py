@@ -11,8 +11,7 @@ from runner.base.events.bodies import ApiEvent
 from runner.base.events.recorder import EventRecorder
 from runner.core.engine.job import Job, Outcome, Recap, RunResult, TaskFailure
 from runner.core.queue import reasons
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest, RunReason
 from runner.core.reconcile.run_log import RunEvents
 from runner.values.objects import ObjectRef
 

@@ -18,7 +18,7 @@ from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure, 
 from runner.core.kube.forbidden import MissingRight
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile.run_log import RunLog, block_writer, form_of
 
 

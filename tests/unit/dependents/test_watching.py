@@ -19,13 +19,12 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.state import FileState
 from runner.core.kube.watch_events import Applied, Deleted, Restarted, Synced
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.core.watches.watch import Watch
 from runner.features.loopguard.guard import LoopGuard
 from runner.features.readcache.bodies import ReadCache
 from runner.values.errors import ForbiddenError, KindNotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time

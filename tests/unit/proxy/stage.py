@@ -20,8 +20,7 @@ from runner.features.masking import requests as masked
 from runner.features.prune import run_objects as pruned
 from runner.features.unchanged import requests as unchanged
 from runner.values.errors import NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.wait import patience
 

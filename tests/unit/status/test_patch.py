@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from runner.core.status.own import OwnStatus
 from runner.core.status.patch import merged, patch
-from runner.core.status.report import StatusReport
+from runner.core.status.report import OwnStatus, StatusReport
 
 OWN = OwnStatus(reasons=frozenset({"RunSucceeded", "RunFailed", "RunStarted", "RunRequeued", "TrialFailed"}))
 OWN = OwnStatus.joined(OWN, OwnStatus(passing=frozenset({"TrialFailed"})))

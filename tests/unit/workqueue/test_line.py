@@ -11,7 +11,7 @@ import pytest
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit, Line, Precedence, Turns, Waiting
 from runner.core.queue.queue import Offer, choose
-from runner.core.queue.request import Cause
+from runner.core.queue.reasons import Cause
 from runner.values.objects import ObjectKey
 
 

@@ -9,7 +9,7 @@ import pytest
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
-from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
+from runner.core.queue.reasons import DEPENDENT_STATUS_HANDICAP, ReconcileRequest
 from runner.values.backoff import MAX_BACKOFF, Backoff
 from runner.values.objects import ObjectKey
 

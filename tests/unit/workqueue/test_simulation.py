@@ -26,8 +26,7 @@ import pytest
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, Offer, WorkQueue
-from runner.core.queue.reasons import RunReason
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest, RunReason
 from runner.values.backoff import Backoff
 from runner.values.objects import ObjectKey
 from tests.kit.reasons import REASONS

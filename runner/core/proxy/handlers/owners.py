@@ -25,8 +25,18 @@ from typing import Any
 import orjson
 
 from runner.core.kube.discovery import ApiResource
-from runner.values.objects import GVK, Object, annotations_of, managed_fields_of, mapping, metadata
-from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner, references_of
+from runner.values.objects import (
+    GVK,
+    PRIMARY_RESOURCE,
+    PRIMARY_RESOURCE_TYPE,
+    Object,
+    Owner,
+    annotations_of,
+    managed_fields_of,
+    mapping,
+    metadata,
+    references_of,
+)
 
 INJECT_OWNER = "ansible.sdk.operatorframework.io/inject-owner"
 """Annotation: "false": the object gets no owner. An update does not restore the owner, and a merge patch removes it."""

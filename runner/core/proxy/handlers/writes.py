@@ -30,8 +30,7 @@ from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.request import parse_query
 from runner.values.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
-from runner.values.objects import Object, ObjectKey, key_of, uid_of
-from runner.values.ownership import Owner, OwnerState
+from runner.values.objects import Object, ObjectKey, Owner, OwnerState, key_of, uid_of
 from runner.values.slots import Slot
 
 _AFTERWARDS = 30.0

@@ -13,8 +13,7 @@ from runner.core.kube.client import PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.jobs import JOBS
 from runner.values.errors import RunDetachedError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import PRIMARY_RESOURCE
+from runner.values.objects import GVK, PRIMARY_RESOURCE, Object, ObjectKey, ObjectRef
 from tests.engines.pod.integration.bed import POD, Bed, events, succeed
 from tests.kit.wait import until
 

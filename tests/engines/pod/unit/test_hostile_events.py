@@ -21,7 +21,7 @@ from runner.core.engine.blocks import BlockWriter, Level
 from runner.core.engine.job import Event, Job, RunResult
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile.run_log import Form, ObservedRun, RunEvents, RunLog
 from runner.engines.pod.stream import MARK, MalformedLineError, WorkerOutput
 from runner.features.plan.tasks import UnplannedTasks

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from runner.features.discoverycache.handler import LARGEST, DiscoveryCache
-from runner.values.objects import GVK, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, ObjectKey, ObjectRef, Owner
 from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, Stage, Staged
 

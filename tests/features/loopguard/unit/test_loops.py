@@ -10,7 +10,7 @@ import pytest
 
 from runner.core.dependents.notification import DeferredNotifications, Notification
 from runner.core.kube.object_state import ObjectState
-from runner.core.queue.request import DEPENDENT_STATUS_HANDICAP, Cause
+from runner.core.queue.reasons import DEPENDENT_STATUS_HANDICAP, Cause
 from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.features.loopguard.loops import Loops, TriggerPair
 from runner.features.references.feature import REFERENCE

@@ -29,8 +29,7 @@ from runner.features.prune.status import PruneReport
 from runner.features.prune.uses import UsedObjects
 from runner.values.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
 from runner.values.lease_guard import LeaseGuard
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner
 from runner.values.slots import EMPTY
 from tests.kit.watch_values import scope_value, watch_value
 from tests.unit.controller.attempts import attempt_value

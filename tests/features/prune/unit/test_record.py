@@ -14,8 +14,7 @@ from runner.features.prune.coverage import Coverage, Omission
 from runner.features.prune.fields import PrunePolicy
 from runner.features.prune.record import KEEP, MOST_OBJECTS, Basis, CreatedObject, CreationRecord, ObjectId
 from runner.features.prune.uses import MOST_DIGESTS, MOST_ROWS, UseDigests, UsedObjects
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Owner
+from runner.values.objects import GVK, PRIMARY_RESOURCE, PRIMARY_RESOURCE_TYPE, Object, ObjectKey, ObjectRef, Owner
 
 MAP, SECRET = GVK("", "v1", "ConfigMap"), GVK("", "v1", "Secret")
 OWNER = Owner(ObjectRef(GVK("example.com", "v1", "Shop"), ObjectKey("ns", "one"), "owner"), namespaced=True)

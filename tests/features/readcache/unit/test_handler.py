@@ -17,8 +17,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.features.readcache import handler as reads
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner
 from tests.features.readcache.unit.watched import ObjectVersion, Watched
 from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, Stage

@@ -24,8 +24,7 @@ from runner.core.proxy.identity import ActiveRun, RunIdentity
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
 from runner.values.errors import ApiUnavailableError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner
 from tests.features.readcache.unit.watched import ObjectVersion, Watched
 from tests.kit.virtual_time import virtually
 

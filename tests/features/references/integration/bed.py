@@ -16,8 +16,7 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.watches.spec_paths import SpecPath
 from runner.features.references.fields import WatchReference
 from runner.features.references.watching import References
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner
 from tests.kit.objects import Hand
 from tests.kit.wait import until
 

@@ -15,7 +15,7 @@ from runner.base.monitoring.endpoints import Address
 from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.watches.watch import Role
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import FieldChange

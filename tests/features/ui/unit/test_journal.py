@@ -10,7 +10,7 @@ import pytest
 from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.watches.watch import Role
 from runner.features.ui import journal as journals
 from runner.features.ui.journal import ABANDONED, Journal, RunRecorder

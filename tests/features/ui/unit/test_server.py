@@ -24,7 +24,7 @@ from runner.core.engine.run_secrets import RunSecrets
 from runner.core.masking.masker import MASK
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
-from runner.core.queue.request import ReconcileRequest
+from runner.core.queue.reasons import ReconcileRequest
 from runner.core.watches.watch import Role
 from runner.features.rollout.fields import RolloutPolicy, Step
 from runner.features.rollout.member import Member

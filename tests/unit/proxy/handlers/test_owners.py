@@ -19,8 +19,7 @@ from runner.core.proxy.handlers.owners import (
     own,
     wants_release,
 )
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
-from runner.values.ownership import Owner, OwnerClaim, claims_of, references_of
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, OwnerClaim, claims_of, references_of
 
 CR = Owner(
     ObjectRef(GVK("cache.example.com", "v1alpha1", "Memcached"), ObjectKey("shop", "mc"), "uid-mc"), namespaced=True

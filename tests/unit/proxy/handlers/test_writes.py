@@ -20,8 +20,7 @@ from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.protobuf import message, read, text
 from runner.values.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
-from runner.values.objects import Object, ObjectKey
-from runner.values.ownership import Owner, OwnerState
+from runner.values.objects import Object, ObjectKey, Owner, OwnerState
 from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
