@@ -75,7 +75,7 @@ async def rest(bed: Bed) -> AsyncIterator[Result]:
     )
     tell(f"rest: creating {count * _DEPENDENTS} ConfigMaps that the objects own")
     await _create_dependents(bed)
-    await KindStore(FileState(project.runs)).save({_WATCHED: frozenset({_CONFIG_MAP})})
+    await KindStore(FileState(project.runs)).save({_WATCHED: frozenset({_CONFIG_MAP})}, {})
     async with _rested(project, REST, count, kinds=1) as pid:
         # Each dependent of a kind without generation is read once.
         await until(lambda: _is_idle(pid), "the operator to have read all dependents", _REST_WITHIN)

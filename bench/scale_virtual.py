@@ -24,11 +24,10 @@ from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.decisions import Result as Ending
 from runner.core.reconcile.decisions import RetryTerms
 from runner.core.reconcile.reconcile import Reconciler
-from runner.core.reconcile.runs import Runs
 from runner.core.watches.watch import Watch
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.virtual_time import virtually
-from tests.kit.watch_values import scope_value, watch_value
+from tests.kit.watch_values import kind_value, scope_value, watch_value
 
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
@@ -150,13 +149,9 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
 
 
 def _controller(informer: _Objects, runs: _Runs) -> Controller:
-    return Controller(
-        scope_value(_watch(), informer),
-        cast("Reconciler", runs),
-        cast("Runs", runs),
-        [],
-        WorkQueue(ConcurrencyLimit.of(_WORKERS), Dispatcher(ConcurrencyLimit.of(_WORKERS))),
-    )
+    queue = WorkQueue(ConcurrencyLimit.of(_WORKERS), Dispatcher(ConcurrencyLimit.of(_WORKERS)))
+    kind = kind_value(scope_value(_watch(), informer), queue=queue, runs=runs)
+    return Controller(kind, cast("Reconciler", runs))
 
 
 def _held(runs: _Runs) -> int:

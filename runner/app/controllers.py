@@ -41,16 +41,12 @@ class RunParts:
 def make(watch: Watch, engine: OpenEngine, operator: Operator, of_runs: RunParts) -> Controller:
     """Return the controller of a watch."""
     kind = _kind(watch, engine, operator, of_runs)
-    scope = kind.scope
     kind.hooks.extend(features.hooks(kind))
     account, selector = watch.service_account or None, watch.selector or None
     workers = kind.queue.limit.workers
     _log.info("Watching", gvk=str(watch.gvk), workers=workers, selector=selector, service_account=account)
-    reconciler = Reconciler(
-        scope, operator.client, operator.discovery, kind.runs, kind.status, kind.refusals, kind.hooks
-    )
     operator.metrics.add_reasons(watch.gvk, features.REASONS)
-    return Controller(scope, reconciler, kind.runs, kind.hooks, kind.queue)
+    return Controller(kind, Reconciler(kind))
 
 
 def _kind(watch: Watch, engine: OpenEngine, operator: Operator, of_runs: RunParts) -> Kind:

@@ -10,6 +10,7 @@ from runner.app.features import OWN_STATUS
 from runner.base.events.bodies import ApiEvent
 from runner.core.kube.informer import Informer
 from runner.core.reconcile.attempt import AnnotationBounds, WatchScope
+from runner.core.reconcile.feature import Kind
 from runner.core.reconcile.metrics import Metrics
 from runner.core.watches import policy
 from runner.core.watches.watch import Role, Watch
@@ -73,3 +74,9 @@ def scope_value(watch: Watch | None = None, informer: Any = None, **different: A
     return WatchScope(
         watch or watch_value(), cast("Informer", NoObjects() if informer is None else informer), SoleReplica(), **fields
     )
+
+
+def kind_value(scope: WatchScope, **given: Any) -> Kind:
+    """Make a kind of the parts that a test needs."""
+    others: dict[str, Any] = dict.fromkeys(("operator", "queue", "status", "refusals", "owners", "runs", "executed"))
+    return Kind(scope=scope, **{**others, **given})

@@ -56,31 +56,18 @@ class KindStore:
         self._logged = log.Once()
 
     async def load(self) -> tuple[KindsByWatch, RecordsByWatch]:
-        """Return the saved kinds and records."""
-        texts = await self._read()
-        return _parse(texts), _parse_records(texts)
-
-    async def save(self, kinds: KindsByWatch) -> bool:
-        """Save the kinds; return False if the storage refused them."""
-        return await self._write(_spell(kinds))
-
-    async def save_written(self, records: RecordsByWatch) -> bool:
-        """Save the records; return False if the storage refused them."""
-        return await self._write(_spell_records(records))
-
-    async def _read(self) -> Mapping[str, str]:
-        """Return the texts of all entries by their keys; none if they cannot be read."""
+        """Return the saved kinds and records; none if they cannot be read."""
         try:
             stored = await until_available(partial(self._state.read, ENTRY))
         except ApiError as error:
             self._warn(error)
-            return {}
+            return {}, {}
         self._saved = dict(stored.data) if stored is not None else {}
-        return self._saved
+        return _parse(self._saved), _parse_records(self._saved)
 
-    async def _write(self, data: Mapping[str, str]) -> bool:
-        """Write the texts that have changed; return False if the storage refused them."""
-        for key, text in data.items():
+    async def save(self, kinds: KindsByWatch, records: RecordsByWatch) -> bool:
+        """Save the kinds and records that have changed; return False if the storage refused one."""
+        for key, text in (_spell(kinds) | _spell_records(records)).items():
             if self._saved.get(key) == text:
                 continue
             try:

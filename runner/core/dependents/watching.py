@@ -456,7 +456,7 @@ class Dependents:
                 self._outdated = False
                 self._written.load((await self._store.load())[1])
             kinds: KindsByWatch = {gvk: frozenset(known) for gvk, known in self._known.items()}
-            if await self._store.save(kinds) and await self._store.save_written(self._written.records(self._known)):
+            if await self._store.save(kinds, self._written.records(self._known)):
                 backoff.reset()
             else:
                 self._unsaved.set()

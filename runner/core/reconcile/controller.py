@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
 from functools import partial
 
 from runner.base import log
 from runner.base.monitoring.background import Work
 from runner.core.kube.cache import Change, Summary
 from runner.core.queue import reasons
-from runner.core.queue.queue import WorkQueue
 from runner.core.queue.reasons import Cause, ReconcileRequest
 from runner.core.reconcile import decisions
-from runner.core.reconcile.attempt import WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter, Result, Retry, Terminal
-from runner.core.reconcile.hooks import REQUEST_BACKOFF, Hooks
+from runner.core.reconcile.feature import Kind
+from runner.core.reconcile.hooks import REQUEST_BACKOFF
 from runner.core.reconcile.metrics import controller_name
 from runner.core.reconcile.reconcile import Reconciler
-from runner.core.reconcile.runs import Runs
 from runner.values.objects import ObjectKey
 
 _LIST_PATIENCE = 3.0
@@ -33,37 +30,23 @@ _RESULT_NAMES = {Done: "success", RequeueAfter: "requeue_after", Retry: "error",
 class Controller:
     """Runs one watch of watches.yaml."""
 
-    def __init__(
-        self,
-        scope: WatchScope,
-        reconciler: Reconciler,
-        runs: Runs,
-        hooks: Sequence[Hooks],
-        queue: WorkQueue,
-    ) -> None:
-        """`hooks` are in the order in which they are called."""
+    def __init__(self, kind: Kind, reconciler: Reconciler) -> None:
+        scope, metrics, gvk = kind.scope, kind.scope.metrics, kind.scope.watch.gvk
         self.watch = scope.watch
-        self.queue = queue
+        self.queue = kind.queue
         self.informer = scope.informer
+        self._scope = scope
+        self._kind = kind
         self._reconciler = reconciler
-        self._runs = runs
-        self._metrics = scope.metrics
-        self._hooks = hooks
+        self._metrics = metrics
         self._leadership = scope.leadership
-        self._marks = scope.marks
-        self._registry = scope.registry
-        self._background = scope.background
-        self._name = controller_name(scope.watch.gvk)
-        self._terminal: set[ObjectKey] = set()
-        """Objects that do not run until they change."""
-        self._refused: set[ObjectKey] = set()
-        """Objects about which the API server refused a request: any change ends the backoff."""
-        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-        self._registry.subscribe(self._terminal.discard)
-        self._registry.subscribe(self._refused.discard)
-        self._registry.subscribe(self.queue.forget)
+        self._name = controller_name(gvk)
+        self._waits: dict[ObjectKey, Terminal | Retry] = {}
+        """By object: a result that any change ends. It does not run until it changes, or a request is refused."""
+        self._log = log.get(__name__, gvk=str(gvk))
+        scope.registry.subscribe(lambda key: self._waits.pop(key, None))
+        scope.registry.subscribe(self.queue.forget)
         self._leadership.listen(self._leadership_changed)
-        metrics, gvk = scope.metrics, scope.watch.gvk
         metrics.add_kind(gvk, self.queue)
         metrics.objects.labels(str(gvk)).set_function(self.informer.__len__)
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
@@ -77,7 +60,7 @@ class Controller:
             group.create_task(self._release_reruns())
 
     async def _keep(self, name: str, work: Work) -> None:
-        await self._background.keep(f"{self.watch.gvk.kind}/{name}", work)
+        await self._scope.background.keep(f"{self.watch.gvk.kind}/{name}", work)
 
     async def _release_reruns(self) -> None:
         """Wait for the first list, so that objects that never ran are first. If it takes long, wait no more."""
@@ -93,7 +76,7 @@ class Controller:
         An object that does not run until it changes needs a reason that starts over.
         """
         reason, exists = cause.reason, self._leadership.leads() and key in self.informer
-        if exists and (reason.starts_over or key not in self._terminal):
+        if exists and (reason.starts_over or not isinstance(self._waits.get(key), Terminal)):
             if reason.message:
                 self._log.info(reason.message, why=", ".join(cause.details), **key._asdict())
             self.queue.add(key, reason, cause.details, cause.handicap)
@@ -102,7 +85,7 @@ class Controller:
         """Forget all objects. If this replica leads now, run each once, as at start: it missed earlier events."""
         for key in self.informer.all_keys():
             # The runs of another replica may change anything that is cached of the object.
-            self._registry.forget(key)
+            self._scope.registry.forget(key)
             if self._leadership.leads():
                 self.queue.add_at_start(key, decisions.result_at_start(self.watch, self.informer.summary(key)))
 
@@ -115,17 +98,16 @@ class Controller:
 
     def _changed(self, change: Change) -> None:
         if change.new is None:
-            self._registry.forget(change.key)
-        for hooks in self._hooks:
+            self._scope.registry.forget(change.key)
+        for hooks in self._kind.hooks:
             hooks.changed(change)
-        waits = change.key in self._terminal or change.key in self._refused
-        reason = decisions.run_reason(self.watch, change, self._marks, waits=waits)
+        reason = decisions.run_reason(self.watch, change, self._scope.marks, waits=change.key in self._waits)
         if reason is None or not (change.new is None or self._leadership.leads()):
             return
         # A kind without a generation does not show whether the run itself made the change.
         new = change.new
         if new is not None and not new.paused and (new.deleting or new.generation is not None):
-            self._runs.supersede(change.key, reason)
+            self._kind.runs.supersede(change.key, reason)
         if reason is reasons.PRESENT:
             self.queue.add_at_start(change.key, decisions.result_at_start(self.watch, new))
         else:
@@ -153,7 +135,7 @@ class Controller:
 
     async def _reconcile(self, request: ReconcileRequest) -> Result:
         try:
-            for hooks in self._hooks:
+            for hooks in self._kind.hooks:
                 await hooks.ready(request.key)
             return await self._reconciler.reconcile(self.queue.begun(request))
         except Exception:  # noqa: BLE001 - a defect must not end the worker: it is logged with its traceback, and retried
@@ -173,14 +155,13 @@ class Controller:
     def _apply(self, request: ReconcileRequest, result: Result) -> None:
         """Queue what follows the attempt."""
         key = request.key
-        self._terminal.discard(key)
-        self._refused.discard(key)
+        self._waits.pop(key, None)
         match result:
             case Terminal():
-                self._terminal.add(key)
+                self._waits[key] = result
             case Retry(backoff, ran, refused):
                 if refused:
-                    self._refused.add(key)
+                    self._waits[key] = result
                 delay = self.queue.retry(key, backoff, ran=ran)
                 if delay:
                     failures = request.failures + 1

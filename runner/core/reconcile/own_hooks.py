@@ -150,37 +150,31 @@ class FinalizerRemoval(Hooks):
         self._client = client
         self._refusals = refusals
         self._name = scope.watch.finalizer.name if scope.watch.finalizer else ""
-        self._released: dict[ObjectKey, str] = {}
-        """Uids of objects whose finalizer has run."""
-        self._removed: dict[ObjectKey, str] = {}
-        """Uids of objects from which the finalizer was removed."""
-        scope.registry.subscribe(self._forget)
+        self._released: dict[ObjectKey, tuple[str, bool]] = {}
+        """Uids of objects whose finalizer has run, and whether it was removed."""
+        scope.registry.subscribe(lambda key: self._released.pop(key, None))
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Skip the run if the finalizer has run, and remove it if that failed before."""
-        key, uid = attempt.key, uid_of(attempt.obj)
-        has_run = self._released.get(key) == uid or report.finalizer_has_run(attempt.obj)
-        if not attempt.executes.finalizing or not has_run:
+        uid, is_removed = self._released.get(attempt.key, (None, False))
+        is_known = uid == uid_of(attempt.obj)
+        if not attempt.executes.finalizing or not (is_known or report.finalizer_has_run(attempt.obj)):
             return attempt
-        return Skip(Done(None) if self._removed.get(key) == uid else await self._release(attempt))
+        return Skip(Done(None) if is_known and is_removed else await self._release(attempt))
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Remove the finalizer if the run succeeded, or reached its limit."""
         if not run.decision.release:
             return Addition()
-        self._released[attempt.key] = uid_of(attempt.obj)
+        self._released[attempt.key] = uid_of(attempt.obj), False
         return Addition(result=await self._release(attempt))
-
-    def _forget(self, key: ObjectKey) -> None:
-        self._released.pop(key, None)
-        self._removed.pop(key, None)
 
     async def _release(self, attempt: Attempt) -> Result:
         try:
             await self._remove(attempt)
         except (ApiError, ApiUnavailableError) as error:
             return await self._refusals.failed(attempt, Request.FINALIZER_REMOVED, error)
-        self._removed[attempt.key] = uid_of(attempt.obj)
+        self._released[attempt.key] = uid_of(attempt.obj), True
         return Done(None)
 
     async def _remove(self, attempt: Attempt) -> None:
@@ -210,6 +204,9 @@ def removal(scope: WatchScope, client: Client, refusals: Refusals) -> FinalizerR
     return FinalizerRemoval(scope, client, refusals) if scope.watch.finalizer else None
 
 
+_NO_READ = (None, OwnerState.EXISTS, 0)
+
+
 class OwnerCheck(Hooks):
     """Checks if the API server still has an object under the UID that the cache shows.
 
@@ -222,13 +219,11 @@ class OwnerCheck(Hooks):
         self._reader = reader
         self._cached = scope.informer
         self._period = scope.bounds.period
-        self._missing: dict[ObjectKey, tuple[str, OwnerState]] = {}
-        """UIDs that a read did not find, and what it found."""
-        self._found: dict[ObjectKey, tuple[str, int]] = {}
-        """UIDs that a read found, although the cache did not have them, with the cache's revision."""
+        self._last: dict[ObjectKey, tuple[str, OwnerState, int]] = {}
+        """By object: the UID of the last read, what it found, and the cache's revision before it."""
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
-        scope.registry.subscribe(self._forget)
+        scope.registry.subscribe(lambda key: self._last.pop(key, None))
 
     async def before(self, attempt: Attempt) -> Skip | Attempt:
         """Skip the run of an object that was deleted. The event that the watch delivers later starts what follows.
@@ -255,7 +250,8 @@ class OwnerCheck(Hooks):
         A missing UID is read each time: an API server may fail to find an object for a moment.
         """
         key, uid = attempt.key, uid_of(attempt.obj)
-        was_missing = key in self._missing and self._missing[key][0] == uid
+        last_uid, state, _ = self._last.get(key, _NO_READ)
+        was_missing = last_uid == uid and state is not OwnerState.EXISTS
         if was_missing or attempt.executes.finalizing or not attempt.request.reason.shows_object:
             return await self._read(attempt.resource, key, uid)
         return OwnerState.EXISTS
@@ -263,10 +259,13 @@ class OwnerCheck(Hooks):
     async def during_run(self, resource: ApiResource, owner: ObjectRef) -> OwnerState:
         """Return the state of a run's object. Read it only if the cache does not have it under this UID."""
         key, uid = owner.key, owner.uid
-        cached = self._cached_uid(key)
-        if cached == uid or self._found.get(key) == (uid, self._cached.revision):
+        last_uid, state, revision = self._last.get(key, _NO_READ)
+        is_last = last_uid == uid
+        if self._cached_uid(key) == uid or (
+            is_last and state is OwnerState.EXISTS and revision == self._cached.revision
+        ):
             return OwnerState.EXISTS
-        if self._missing.get(key) == (uid, OwnerState.REPLACED):
+        if is_last and state is OwnerState.REPLACED:
             return OwnerState.REPLACED
         try:
             return await self._read(resource, key, uid)
@@ -290,12 +289,7 @@ class OwnerCheck(Hooks):
                     needs=f"verb get on {resource.qualified}",
                 )
             return OwnerState.EXISTS
-        if state is OwnerState.EXISTS:
-            self._missing.pop(key, None)
-            self._found[key] = uid, revision
-        else:
-            self._found.pop(key, None)
-            self._missing[key] = uid, state
+        self._last[key] = uid, state, revision
         return state
 
     def _cached_uid(self, key: ObjectKey) -> str:
@@ -304,7 +298,3 @@ class OwnerCheck(Hooks):
             return summary.uid
         deselected = self._cached.get(key)
         return uid_of(deselected) if deselected is not None else ""
-
-    def _forget(self, key: ObjectKey) -> None:
-        self._missing.pop(key, None)
-        self._found.pop(key, None)

@@ -8,26 +8,22 @@ into a requeue, a retry or nothing.
 from __future__ import annotations
 
 from asyncio import TaskGroup
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from runner.base import log
 from runner.core.engine import output
 from runner.core.engine.artifacts import new_ident
-from runner.core.kube.client import Client, PatchType
-from runner.core.kube.discovery import Discovery
+from runner.core.kube.client import PatchType
 from runner.core.kube.meaning import Request
 from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile import decisions
-from runner.core.reconcile.attempt import Attempt, WatchScope
+from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.decisions import Done, Result, Retry, Terminal
+from runner.core.reconcile.feature import Kind
 from runner.core.reconcile.hooks import NOTHING, REQUEST_BACKOFF, FinishedRun, Hooks, RequestFailedError, Skip
-from runner.core.reconcile.own_hooks import Refusals
-from runner.core.reconcile.runs import Runs
 from runner.core.status import report
 from runner.core.status.report import StatusReport
-from runner.core.status.writer import StatusWriter
 from runner.values.errors import (
     ApiError,
     ApiUnavailableError,
@@ -44,26 +40,13 @@ from runner.values.objects import JSONPatch, Object, ObjectKey
 class Reconciler:
     """Reconciles the objects of one watch."""
 
-    def __init__(
-        self,
-        scope: WatchScope,
-        client: Client,
-        discovery: Discovery,
-        runs: Runs,
-        status: StatusWriter,
-        refusals: Refusals,
-        hooks: Sequence[Hooks],
-    ) -> None:
-        """`hooks` are in the order in which they are called."""
-        self._refusals = refusals
-        self._watch = scope.watch
-        self._scope = scope
-        self._client = client
-        self._discovery = discovery
-        self._runs = runs
-        self._status = status
-        self._hooks = hooks
-        self._log = log.get(__name__, gvk=str(scope.watch.gvk))
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
+        self._scope = kind.scope
+        self._client = kind.operator.client
+        self._hooks = kind.hooks
+        self._refusals = kind.refusals
+        self._log = log.get(__name__, gvk=str(kind.scope.watch.gvk))
 
     async def reconcile(self, request: ReconcileRequest) -> Result:
         """Make one attempt at the object, unless it is gone or another replica leads."""
@@ -88,15 +71,15 @@ class Reconciler:
 
     async def follow(self) -> None:
         """Do the work in the background until canceled: remove what features keep of former objects; write statuses."""
-        keep, kind = self._scope.background.keep, self._watch.gvk.kind
+        keep, kind = self._scope.background.keep, self._scope.watch.gvk.kind
         async with TaskGroup() as group:
-            group.create_task(keep(f"{kind}/status", self._status.follow))
+            group.create_task(keep(f"{kind}/status", self._kind.status.follow))
             for hooks in self._hooks:
                 group.create_task(keep(f"{kind}/{type(hooks).__name__}", hooks.sweep))
 
     async def drain(self) -> None:
         """Write the last statuses at the end."""
-        await self._status.drain()
+        await self._kind.status.drain()
 
     async def _forget(self, key: ObjectKey) -> Result:
         # First, before another object can have the name: its request must not be dropped.
@@ -106,11 +89,11 @@ class Reconciler:
         return Done(None)
 
     async def _reconcile(self, obj: Object, request: ReconcileRequest, guard: LeaseGuard) -> Result:
-        executes = decisions.run_content(self._watch, obj)
+        executes = decisions.run_content(self._scope.watch, obj)
         if executes is None:
             return Done(None)
         try:
-            resource = await self._discovery.find(self._watch.gvk)
+            resource = await self._kind.operator.discovery.find(self._scope.watch.gvk)
         except (ApiError, ApiUnavailableError) as error:
             return self._refusals.retry(request.key, error)
         attempt = Attempt(request, obj, executes, resource, guard, new_ident(datetime.now(UTC)))
@@ -147,9 +130,9 @@ class Reconciler:
         return run
 
     async def _run(self, attempt: Attempt) -> tuple[Attempt, FinishedRun]:
-        async with self._runs.prepare(attempt) as prepared:
+        async with self._kind.runs.prepare(attempt) as (job, grant):
             attempt = await self._announce(attempt)
-            return attempt, await self._runs.run(attempt, prepared)
+            return attempt, await self._kind.runs.run(attempt, job, grant)
 
     async def _announce(self, attempt: Attempt) -> Attempt:
         """Add our finalizer and write the `Running` condition, as far as they are missing."""
@@ -165,7 +148,7 @@ class Reconciler:
         fields = {name: interim.during for name, interim in attempt.interim.items()}
         change = report.observed(attempt.obj, replace(report.run_began(attempt.obj), fields=fields))
         try:
-            await self._status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
+            await self._kind.status.write(attempt.resource, attempt.obj, change, attempt.guard, keeps=False)
         except (ApiError, ApiUnavailableError) as error:
             raise RequestFailedError(Request.RUNNING, error) from error
 
@@ -200,9 +183,9 @@ class Reconciler:
         for sentence in run.decision.advice:
             self._log.warning("No further run", why=sentence, job=attempt.ident, **attempt.key._asdict())
         try:
-            await self._runs.recorded(run.job)
+            await self._kind.runs.recorded(run.job)
         except (ApiError, ApiUnavailableError):
-            self._note_failure(self._runs, attempt)
+            self._note_failure(self._kind.runs, attempt)
         return await self._add(attempt, run, written)
 
     async def _add(self, attempt: Attempt, run: FinishedRun, written: Object) -> Result:
@@ -225,7 +208,7 @@ class Reconciler:
     def _note_failure(self, hooks: Hooks, attempt: Attempt) -> None:
         """Log and count the failure of a feature after a run. The result of the run is kept, and it is not repeated."""
         name = type(hooks).__name__
-        self._scope.metrics.feature_failures.labels(str(self._watch.gvk), name).inc()
+        self._scope.metrics.feature_failures.labels(str(self._scope.watch.gvk), name).inc()
         self._log.exception(
             "A feature failed after the run; the result of the run is kept",
             feature=name,
@@ -244,4 +227,4 @@ class Reconciler:
 
     async def _write(self, attempt: Attempt, obj: Object, change: StatusReport) -> Object:
         """Write a change to the status of `obj`; return the object with it."""
-        return await self._status.write(attempt.resource, obj, report.observed(attempt.obj, change), attempt.guard)
+        return await self._kind.status.write(attempt.resource, obj, report.observed(attempt.obj, change), attempt.guard)

@@ -87,30 +87,21 @@ class AccessObserver(WriteObserver, Protocol):
         return ""
 
 
+@dataclass(frozen=True, slots=True)
 class RunAccess:
     """Opens and closes the access of runs to the API server."""
 
-    def __init__(
-        self,
-        proxy: Proxy,
-        identities: Identities,
-        observers: Sequence[AccessObserver],
-        *,
-        inject: bool,
-        account_exists: Callable[[str], Awaitable[bool | None]],
-        known: Callable[[], Iterable[str]],
-        prepare: Sequence[Callable[[ActiveRun], Coroutine[Any, Any, None]]],
-    ) -> None:
-        """`account_exists` returns whether a service account exists, or None; `known` returns the values that are
-        secret in every run. `prepare` makes requests ahead of those of a new run; the end of the run cancels them.
-        """  # noqa: D205 - one list
-        self._proxy = proxy
-        self._identities = identities
-        self._observers = observers
-        self._inject = inject
-        self._account_exists = account_exists
-        self._known = known
-        self._prepare = prepare
+    proxy: Proxy
+    identities: Identities
+    observers: Sequence[AccessObserver]
+    inject: bool
+    """True if the proxy adds an owner to objects that runs create."""
+    account_exists: Callable[[str], Awaitable[bool | None]]
+    """Returns whether a service account exists, or None."""
+    known: Callable[[], Iterable[str]]
+    """Returns the values that are secret in every run."""
+    prepare: Sequence[Callable[[ActiveRun], Coroutine[Any, Any, None]]]
+    """Make requests ahead of those of a new run. The end of the run cancels them."""
 
     @asynccontextmanager
     async def open(
@@ -133,10 +124,10 @@ class RunAccess:
         run = RunIdentity(
             ident=attempt.ident,
             owner=owner,
-            inject=self._inject,
-            watch_dependents=self._inject and any(observer.observes(watch.gvk) for observer in self._observers),
+            inject=self.inject,
+            watch_dependents=self.inject and any(observer.observes(watch.gvk) for observer in self.observers),
             service_account=watch.service_account,
-            account_exists=partial(self._account_exists, watch.service_account),
+            account_exists=partial(self.account_exists, watch.service_account),
             own_namespace_only=watch.own_namespace_only,
             owner_annotations=watch.owner_annotations,
             may_write=attempt.guard.is_valid,
@@ -149,22 +140,22 @@ class RunAccess:
         )
         if watch.gvk == _SECRET:
             await asyncio.to_thread(run.secrets.learn_object, attempt.obj)
-        token = self._identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
-        run.secrets.add_initial([token, *self._known()])
-        attempt.guard.when_lost(lambda: self._identities.cut(token))
-        for observer in self._observers:
+        token = self.identities.issue(run, attempt.resumed.token if attempt.resumed is not None else "")
+        run.secrets.add_initial([token, *self.known()])
+        attempt.guard.when_lost(lambda: self.identities.cut(token))
+        for observer in self.observers:
             observer.began(owner)
-        active = self._identities.issued(token)
-        ahead = [asyncio.create_task(prepare(active)) for prepare in self._prepare]
+        active = self.identities.issued(token)
+        ahead = [asyncio.create_task(prepare(active)) for prepare in self.prepare]
         try:
-            yield Grant(self._proxy.kubeconfig_for(token), token, run.stats, run.secrets)
+            yield Grant(self.proxy.kubeconfig_for(token), token, run.stats, run.secrets)
         finally:
             for task in ahead:
                 task.cancel()
-            self._identities.revoke(token)
-            disturbed = [observer for observer in self._observers if not observer.ended(owner)]
+            self.identities.revoke(token)
+            disturbed = [observer for observer in self.observers if not observer.ended(owner)]
             if (note := attempt.more.get(OWNED_AT_END)) is not None:
-                note("" if disturbed else "".join(observer.owned_now(owner) for observer in self._observers))
+                note("" if disturbed else "".join(observer.owned_now(owner) for observer in self.observers))
 
 
 def _secrets(watch: Watch, attempt: Attempt) -> RunSecrets:

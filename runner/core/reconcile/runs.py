@@ -158,15 +158,6 @@ class _Running:
             self.task.cancel(SUPERSEDED)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRun:
-    """A run that can start."""
-
-    job: Job
-    grant: Grant
-    """Access of the run, which is open."""
-
-
 class Runs(Hooks):
     """Executes the runs of one watch's objects, at most one per object, and removes the files of former objects."""
 
@@ -200,7 +191,7 @@ class Runs(Hooks):
         await self._engine.recorded(job)
 
     @asynccontextmanager
-    async def prepare(self, attempt: Attempt, view: ObjectView | None = None) -> AsyncIterator[PreparedRun]:
+    async def prepare(self, attempt: Attempt, view: ObjectView | None = None) -> AsyncIterator[tuple[Job, Grant]]:
         """Open the access of a run to the API server, and make its job. With `view`, the run is a trial.
 
         Raises:
@@ -210,11 +201,10 @@ class Runs(Hooks):
         terminates = partial(self._namespace_terminates, attempt.key)
         owner = partial(self._owner_state, attempt.resource, ObjectRef.of(watch.gvk, attempt.obj))
         async with self._access.open(watch, attempt, terminates, owner, view) as grant:
-            yield PreparedRun(await self._jobs.make(attempt, grant), grant)
+            yield await self._jobs.make(attempt, grant), grant
 
-    async def run(self, attempt: Attempt, prepared: PreparedRun) -> FinishedRun:
-        """Run the job to its end, or until `supersede` cancels it; decide what follows."""
-        job, grant = prepared.job, prepared.grant
+    async def run(self, attempt: Attempt, job: Job, grant: Grant) -> FinishedRun:
+        """Run a prepared job to its end, or until `supersede` cancels it; decide what follows."""
         records = [recorder.start(job, attempt.request) for recorder in self._recorders]
         about = ObjectRef.of(job.gvk, attempt.obj)
         events = RunEvents(self._scope.events, about, job, finalizing=attempt.executes.finalizing)
@@ -237,18 +227,17 @@ class Runs(Hooks):
 
         `change` receives the job of a run, and returns that of the trial.
         """
-        async with self.prepare(attempt, view) as prepared:
-            job = prepared.job
+        async with self.prepare(attempt, view) as (real, grant):
             job = replace(
-                change(job),
-                run_dir=paths.run_dir(self._jobs.runner_dir / _TRIALS, job.gvk, job.key),
+                change(real),
+                run_dir=paths.run_dir(self._jobs.runner_dir / _TRIALS, real.gvk, real.key),
                 max_artifacts=artifacts.KEEP_NONE,
                 purpose=_TRIAL,
             )
-            result = await self._execute(job, attempt, prepared.grant, (sink, *attempt.sinks))
+            result = await self._execute(job, attempt, grant, (sink, *attempt.sinks))
             await self._engine.recorded(job)
         _check(result)
-        return result, prepared.grant
+        return result, grant
 
     async def _execute(self, job: Job, attempt: Attempt, grant: Grant, sinks: Sequence[EventSink]) -> RunResult:
         finalizing = attempt.executes.finalizing

@@ -132,9 +132,9 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
     now = "2026-01-01T00:00:00.000000Z"
     record = LeaseRecord("a", 15, now, now, 0)
     async with Client(await auth.load(str(kubeconfig), None, auth.HostEnvironment({}, tmp_path))) as client:
-        await KindStore(storage(client, namespace, Path())).save(kinds)
+        await KindStore(storage(client, namespace, Path())).save(kinds, {})
         assert (await KindStore(storage(client, namespace, Path())).load())[0] == kinds
-        await KindStore(storage(client, namespace, Path())).save({MEMCACHED: frozenset()})
+        await KindStore(storage(client, namespace, Path())).save({MEMCACHED: frozenset()}, {})
         assert (await KindStore(storage(client, namespace, Path())).load())[0] == {MEMCACHED: frozenset()}
 
         lease = LeaseClient(client, namespace, LEASE)

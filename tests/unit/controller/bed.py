@@ -7,13 +7,14 @@ import copy
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from runner.core.engine.job import Job, Outcome, RunResult, TaskFailure
 from runner.core.engine.run_secrets import RunSecrets
 from runner.core.kube.cache import Cache, Change, Summary
 from runner.core.kube.client import Client
-from runner.core.kube.discovery import ApiResource, Discovery
+from runner.core.kube.discovery import ApiResource
 from runner.core.kube.watch_events import Applied, Deleted
 from runner.core.kube.watch_health import Unknown
 from runner.core.proxy.identity import RunStats
@@ -32,7 +33,7 @@ from runner.core.watches.watch import Watch
 from runner.values.errors import NotFoundError, PatchTestError
 from runner.values.lease_guard import SoleReplica
 from runner.values.objects import GVK, Object, ObjectKey, conditions_of
-from tests.kit.watch_values import RecordedEvents, scope_value
+from tests.kit.watch_values import RecordedEvents, kind_value, scope_value
 from tests.unit.controller.test_runs import SETTINGS
 
 KEY = ObjectKey("ns", "one")
@@ -266,18 +267,17 @@ class Bed:
             Pause(self.scope),
             Annotations(self.scope),
         ]
-        self.hooks = hooks = [*common, runs, owners, *features]
-        reconciler = Reconciler(
+        self.hooks = [*common, runs, owners, *features]
+        kind = kind_value(
             self.scope,
-            server,
-            cast("Discovery", server),
-            runs,
-            self.status,
-            refusals,
-            hooks,
+            operator=SimpleNamespace(client=server, discovery=server),
+            queue=WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers))),
+            status=self.status,
+            refusals=refusals,
+            runs=runs,
+            hooks=self.hooks,
         )
-        queue = WorkQueue(ConcurrencyLimit.of(workers), Dispatcher(ConcurrencyLimit.of(workers)))
-        self.controller = Controller(self.scope, reconciler, runs, hooks, queue)
+        self.controller = Controller(kind, Reconciler(kind))
         self.server.changed = self.controller._changed
 
     async def work(self, seconds: float) -> None:

@@ -39,28 +39,27 @@ def in_folder(folder: Path) -> KindStore:
 async def test_saved_kinds_are_loaded_again(tmp_path: Path) -> None:
     kinds = {WATCH: frozenset({DEPLOYMENT, CONFIG_MAP}), CORE: frozenset[GVK]()}
     assert (await in_folder(tmp_path / "below").load())[0] == {}
-    await in_folder(tmp_path / "below").save(kinds)
+    await in_folder(tmp_path / "below").save(kinds, {})
     assert (await in_folder(tmp_path / "below").load())[0] == kinds
 
 
 async def test_operators_that_share_a_folder_take_nothing_from_each_other(tmp_path: Path) -> None:
-    await in_folder(tmp_path).save({WATCH: frozenset({DEPLOYMENT})})
-    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
+    await in_folder(tmp_path).save({WATCH: frozenset({DEPLOYMENT})}, {})
+    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})}, {})
     assert (await in_folder(tmp_path).load())[0] == {WATCH: {DEPLOYMENT}, CORE: {CONFIG_MAP}}
 
 
 async def test_records_of_written_objects_are_kept_beside_the_kinds(tmp_path: Path) -> None:
     store = in_folder(tmp_path)
     records = {WATCH: WriteRecord("2026-01-02T00:00:00Z", ("a", "b")), CORE: WriteRecord("2026-01-02T00:00:00Z", ())}
-    await store.save({WATCH: frozenset({DEPLOYMENT})})
-    await store.save_written(records)
+    await store.save({WATCH: frozenset({DEPLOYMENT})}, records)
     assert (await store.load())[1] == records
     assert (await store.load())[0] == {WATCH: {DEPLOYMENT}}
 
 
 async def test_another_key_of_the_entry_is_no_watch_and_remains(tmp_path: Path) -> None:
     await FileState(tmp_path).put("dependent-kinds", "last-run-key", "abc")
-    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})})
+    await in_folder(tmp_path).save({CORE: frozenset({CONFIG_MAP})}, {})
     kinds, records = await in_folder(tmp_path).load()
     assert kinds == {CORE: {CONFIG_MAP}}
     assert not records
@@ -86,7 +85,7 @@ async def test_a_folder_that_cannot_be_used_is_one_warning(tmp_path: Path, capsy
     (tmp_path / "file").touch()
     store = in_folder(tmp_path / "file")
     assert (await store.load())[0] == {}
-    assert not await store.save({WATCH: frozenset({DEPLOYMENT})})
+    assert not await store.save({WATCH: frozenset({DEPLOYMENT})}, {})
     assert capsys.readouterr().out.count("Cannot save the kinds of dependents") == 1
 
 
@@ -116,7 +115,7 @@ class ApiServer:
 )
 def test_a_temporary_error_delays_a_save_and_loses_nothing(error: Exception) -> None:
     api = ApiServer(error, error)
-    assert virtually(in_cluster(api).save({WATCH: frozenset({DEPLOYMENT})}))
+    assert virtually(in_cluster(api).save({WATCH: frozenset({DEPLOYMENT})}, {}))
     assert list(api.saved.values()) == ["Deployment.v1.apps"]
 
 
@@ -125,7 +124,7 @@ def test_a_refused_save_is_one_warning_and_works_as_soon_as_it_is_permitted() ->
     store = in_cluster(api)
 
     async def save() -> list[bool]:
-        return [await store.save({WATCH: frozenset({DEPLOYMENT})}) for _ in range(3)]
+        return [await store.save({WATCH: frozenset({DEPLOYMENT})}, {}) for _ in range(3)]
 
     with capture_logs() as logs:
         assert virtually(save()) == [False, False, True]
