@@ -35,12 +35,21 @@ GVK_ = GVK("cache.example.com", "v1alpha1", "Memcached")
 RESOURCE = ApiResource(GVK_, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset({"status"}))
 
 
-def _writer(client: object, *, health: bool, refused: list[str] | None = None) -> StatusWriter:
-    def note(obj: Object, _why: str) -> None:
-        if refused is not None:
-            refused.append(obj["metadata"]["name"])
+class _Bed:
+    """A writer, and the names of the objects whose status it reports as refused."""
 
-    return StatusWriter(cast("Client", client), GVK_, SoleReplica(), note, OWN_STATUS, enabled=True, health=health)
+    def __init__(self, picky: _Picky, *, health: bool = False) -> None:
+        self.refused: list[str] = []
+        client = cast("Client", picky)
+        self.writer = StatusWriter(client, GVK_, SoleReplica(), self._note, OWN_STATUS, enabled=True, health=health)
+
+    def _note(self, obj: Object, _why: str) -> None:
+        self.refused.append(obj["metadata"]["name"])
+
+    async def write(self, *names: str, why: str = "why", **more: Any) -> None:
+        for name in names:
+            obj = _object(name, **more)
+            await self.writer.write(RESOURCE, obj, report.observed(obj, report.unusable(why)), LeaseGuard(lambda: True))
 
 
 @pytest.mark.parametrize("is_followed", [True, False], ids=["while it works", "at the end"])
@@ -95,26 +104,14 @@ class _Picky:
         return _object(key.name, namespace=key.namespace)
 
 
-def _object(name: str, generation: int = 1, namespace: str = "ns") -> Object:
-    return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": generation}}
+def _object(name: str, generation: int = 1, namespace: str = "ns", **more: Any) -> Object:
+    meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": generation}
+    return {"metadata": meta, **more}
 
 
 WEBHOOK = ForbiddenError('admission webhook "x.example.com" denied the request: no', status=403)
 RULE = InvalidError("Thing is invalid: status: Invalid value: no", status=422)
 CODE = ApiError('admission webhook "x.example.com" denied the request: no', status=400)
-
-
-class _Bed:
-    def __init__(self, picky: _Picky) -> None:
-        self.picky = picky
-        self.refused: list[str] = []
-        self.writer = _writer(picky, health=False, refused=self.refused)
-
-    async def write(self, *names: str, generation: int = 1) -> None:
-        for name in names:
-            obj = _object(name, generation)
-            change = report.observed(obj, report.unusable("why"))
-            await self.writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
 
 
 @pytest.mark.parametrize("error", [WEBHOOK, RULE, CODE], ids=["webhook", "rule", "code"])
@@ -164,10 +161,7 @@ async def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for
             written[key.name] = text
             return await super().patch(_, key, patch, **__)
 
-    writer = _writer(Unhealthy(RULE), health=True)
-    for name in ("hostile", "good"):
-        obj = _object(name)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    await _Bed(Unhealthy(RULE), health=True).write("hostile", "good")
     assert "Stalled" not in written["hostile"]
     assert "Failure" in written["hostile"]
     assert "Stalled" in written["good"]
@@ -183,14 +177,11 @@ async def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_en
             assert "Stalled" in str(patch)
             return written
 
-    refused: list[str] = []
-    writer = _writer(picky := Conflicting(error, "one", "other"), health=True, refused=refused)
-    for name in ("one", "other"):
-        obj = _object(name)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    bed = _Bed(picky := Conflicting(error, "one", "other"), health=True)
+    await bed.write("one", "other")
     assert picky.written == ["one"]
     assert picky.attempts.count("other") == 6
-    assert refused == ["other"]
+    assert bed.refused == ["other"]
 
 
 async def test_a_client_that_writes_the_object_all_the_time_prevents_no_status_and_is_no_refusal() -> None:
@@ -204,12 +195,10 @@ async def test_a_client_that_writes_the_object_all_the_time_prevents_no_status_a
             obj = await super().get(_, key)
             return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(len(self.attempts))}}
 
-    refused: list[str] = []
-    writer = _writer(busy := Busy(ConflictError("changed", status=409), "one"), health=True, refused=refused)
-    obj = _object("one")
+    bed = _Bed(busy := Busy(ConflictError("changed", status=409), "one"), health=True)
     async with asyncio.timeout(patience()):
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
-    assert (busy.written, len(busy.attempts), refused) == (["one"], 31, [])
+        await bed.write("one")
+    assert (busy.written, len(busy.attempts), bed.refused) == (["one"], 31, [])
 
 
 async def test_a_status_of_another_shape_is_replaced_with_one_log_line() -> None:
@@ -218,11 +207,9 @@ async def test_a_status_of_another_shape_is_replaced_with_one_log_line() -> None
             await super().patch(_, key, patch, **__)
             return {"status": {"conditions": patch[-1]["value"], "observedGeneration": 1}}
 
-    writer = _writer(picky := Storing(RULE), health=False)
+    bed = _Bed(picky := Storing(RULE))
     with capture_logs() as logs:
-        for name in ("one", "one", "other"):
-            obj = {**_object(name), "status": {"conditions": [None]}}
-            await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+        await bed.write("one", "one", "other", status={"conditions": [None]})
     assert picky.written == ["one", "one", "other"]
     assert [line["event"] for line in logs if "why" in line] == [
         "Replacing parts of the status that another client wrote"
@@ -235,11 +222,9 @@ async def test_refused_writes_are_dropped_once_the_schema_turns_out_to_drop_the_
             await super().patch(_, key, patch, **__)
             return {"status": {}}
 
-    writer = _writer(picky := Dropping(RULE, "hostile"), health=False)
-    following = asyncio.create_task(writer.follow())
-    for name in ("hostile", "good"):
-        obj = _object(name)
-        await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("why")), LeaseGuard(lambda: True))
+    bed = _Bed(picky := Dropping(RULE, "hostile"))
+    following = asyncio.create_task(bed.writer.follow())
+    await bed.write("hostile", "good")
     await asyncio.sleep(3600)
     assert picky.attempts == ["hostile", "good"]
     following.cancel()
@@ -255,13 +240,12 @@ async def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(
 
     texts: list[str] = []
 
-    writer = _writer(picky := Slow(RULE, "one"), health=False)
-    following = asyncio.create_task(writer.follow())
-    obj, guard = _object("one"), LeaseGuard(lambda: True)
-    await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("first")), guard)
+    bed = _Bed(picky := Slow(RULE, "one"))
+    following = asyncio.create_task(bed.writer.follow())
+    await bed.write("one", why="first")
     picky.refused.clear()
     await asyncio.sleep(3)
-    await writer.write(RESOURCE, obj, report.observed(obj, report.unusable("second")), guard)
+    await bed.write("one", why="second")
     await asyncio.sleep(60)
     assert picky.written == ["one", "one"]
     assert "second" in texts[-1]
@@ -273,16 +257,10 @@ async def test_a_missing_right_delays_no_status_of_another_namespace() -> None:
     denied = 'User "op" cannot patch resource "things/status" in API group "g" in the namespace "b"'
     bed = _Bed(picky := _Picky(ForbiddenError(f"things is forbidden: {denied}", status=403), "in-b", "next-in-b"))
 
-    async def write(name: str, namespace: str) -> None:
-        obj = _object(name, namespace=namespace)
-        change = report.observed(obj, report.unusable("why"))
-        await bed.writer.write(RESOURCE, obj, change, LeaseGuard(lambda: True))
-
     following = asyncio.create_task(bed.writer.follow())
     for number in range(100):
-        await write("in-b", "b")
-        await write("next-in-b", "b")
-        await write(f"in-a-{number}", "a")
+        await bed.write("in-b", "next-in-b", namespace="b")
+        await bed.write(f"in-a-{number}", namespace="a")
         assert picky.written[-1] == f"in-a-{number}"
         await asyncio.sleep(1)
     assert 5 < len(picky.attempts) - 100 < 20
