@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from runner.core.dependents.notification import DeferredNotifications, Notification, RunWrite
 from runner.core.kube.object_state import ObjectState
 from runner.values.objects import GVK, ObjectKey, ObjectRef
@@ -26,36 +28,36 @@ def write(version: int, generation: int = 1) -> RunWrite:
     return RunWrite(OWNER, "u1", str(version), state(version, generation))
 
 
-def test_a_notification_is_deferred_until_the_last_of_several_runs_ends() -> None:
+@pytest.fixture
+def deferred() -> DeferredNotifications:
+    """Notifications during a run of the owner."""
     deferred = DeferredNotifications()
     deferred.began(OWNER)
+    return deferred
+
+
+def test_a_notification_is_deferred_until_the_last_of_several_runs_ends(deferred: DeferredNotifications) -> None:
     deferred.began(OWNER)
     deferred.defer(notification(state(1)))
     assert deferred.ended(OWNER) == []
     assert len(deferred.ended(OWNER)) == 1
 
 
-def test_a_write_of_the_run_removes_the_notification_that_it_caused() -> None:
-    deferred = DeferredNotifications()
-    deferred.began(OWNER)
+def test_a_write_of_the_run_removes_the_notification_that_it_caused(deferred: DeferredNotifications) -> None:
     for now in (state(1), state(2, generation=2), state(3, generation=2)):
         deferred.defer(notification(now))
     deferred.wrote(CHILD, write(2, generation=2), trigger="off")
     assert deferred.ended(OWNER) == [notification(state(1))]
 
 
-def test_a_write_of_one_object_takes_back_nothing_of_another() -> None:
-    deferred = DeferredNotifications()
-    deferred.began(OWNER)
+def test_a_write_of_one_object_takes_back_nothing_of_another(deferred: DeferredNotifications) -> None:
     deferred.defer(notification(state(1)))
     deferred.wrote(ObjectRef(KIND, ObjectKey("ns", "another")), write(1), trigger="off")
     deferred.wrote(ObjectRef(GVK("", "v1", "Service"), CHILD.key), write(1), trigger="off")
     assert len(deferred.ended(OWNER)) == 1
 
 
-def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> None:
-    deferred = DeferredNotifications()
-    deferred.began(OWNER)
+def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused(deferred: DeferredNotifications) -> None:
     deferred.defer(notification(state(2, deletionTimestamp="t")))
     assert not deferred.deleted(KIND, OWNER, "u1")
     deferred.defer(notification(None))
@@ -63,9 +65,7 @@ def test_a_deletion_by_the_run_removes_the_notifications_that_it_caused() -> Non
     assert deferred.ended(OWNER) == []
 
 
-def test_a_notification_of_a_deletion_by_another_client_remains() -> None:
-    deferred = DeferredNotifications()
-    deferred.began(OWNER)
+def test_a_notification_of_a_deletion_by_another_client_remains(deferred: DeferredNotifications) -> None:
     deferred.defer(notification(None))
     deferred.wrote(CHILD, write(1), trigger="off")
     assert not deferred.deleted(KIND, OWNER, "u2")

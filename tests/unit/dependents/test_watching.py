@@ -119,6 +119,14 @@ def make(tmp_path: Path, make_watch: Callable[..., Watch]) -> Make:
     return build
 
 
+@pytest.fixture
+def harness(make: Make) -> Harness:
+    """A harness whose Deployments are watched, because a run of the owner wrote one."""
+    harness = make()
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    return harness
+
+
 def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
     dependents = make().dependents
     assert dependents.wants(OWNER, DEPLOYMENT, "ns")
@@ -129,49 +137,33 @@ def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
+    ("options", "kind", "is_wanted"),
     [
-        resource("Event", group="events.k8s.io"),
-        resource("Event", group=""),
-        resource("TokenReview", verbs=frozenset({"create"})),
-        CLUSTER_ROLE,
+        ({}, resource("Event", group="events.k8s.io"), False),
+        ({}, resource("Event", group=""), False),
+        ({}, resource("TokenReview", verbs=frozenset({"create"})), False),
+        ({}, CLUSTER_ROLE, False),
+        ({"watch_dependent_resources": False}, DEPLOYMENT, False),
+        ({"blacklist": frozenset({DEPLOYMENT.gvk})}, DEPLOYMENT, False),
+        ({"namespaces": ("here",)}, DEPLOYMENT, True),
+        ({"references": []}, DEPLOYMENT, True),
     ],
+    ids=str,
 )
-def test_kinds_that_expire_or_cannot_be_watched_or_are_disabled_are_not_watched(make: Make, kind: ApiResource) -> None:
-    dependents = make().dependents
-    assert not dependents.wants(OWNER, kind, "ns")
-    dependents.wrote(OWNER, kind, child(1, kind=kind.gvk.kind))
-    dependents.read(OWNER, kind, child(1, kind=kind.gvk.kind))
+def test_kinds_that_cannot_be_watched_or_are_disabled_or_in_other_namespaces_or_not_owned_are_not_watched(
+    make: Make, options: dict[str, Any], kind: ApiResource, *, is_wanted: bool
+) -> None:
+    owners = {"ownerReferences": options["references"]} if "references" in options else {}
+    dependents = make(**{name: value for name, value in options.items() if name != "references"}).dependents
+    assert is_wanted or not dependents.wants(OWNER, kind, "ns")
+    dependents.wrote(OWNER, kind, child(1, kind=kind.gvk.kind, **owners))
+    dependents.read(OWNER, kind, child(1, kind=kind.gvk.kind, **owners))
     assert dependents.watched() == frozenset()
 
 
 def test_cluster_scoped_kinds_are_watched_if_enabled_or_for_cluster_scoped_owners(make: Make) -> None:
     assert make(watch_cluster_scoped_resources=True).dependents.wants(OWNER, CLUSTER_ROLE, "")
     assert make().dependents.wants(FLEET, CLUSTER_ROLE, "")
-
-
-@pytest.mark.parametrize(
-    "watch", [{"watch_dependent_resources": False}, {"blacklist": frozenset({DEPLOYMENT.gvk})}], ids=str
-)
-def test_watches_may_leave_dependents_out(make: Make, watch: dict[str, Any]) -> None:
-    dependents = make(**watch).dependents
-    assert not dependents.wants(OWNER, DEPLOYMENT, "ns")
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.watched() == frozenset()
-
-
-def test_an_object_without_owner_starts_no_watch(make: Make) -> None:
-    dependents = make().dependents
-    dependents.wrote(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
-    dependents.read(OWNER, DEPLOYMENT, child(1, ownerReferences=[]))
-    assert dependents.watched() == frozenset()
-
-
-def test_a_dependent_outside_of_the_operators_namespaces_starts_no_watch(make: Make) -> None:
-    dependents = make(namespaces=("here",)).dependents
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    dependents.read(OWNER, DEPLOYMENT, child(1))
-    assert dependents.watched() == frozenset()
 
 
 def test_each_namespace_has_its_watch(make: Make) -> None:
@@ -182,10 +174,9 @@ def test_each_namespace_has_its_watch(make: Make) -> None:
     assert {kind.scope_of(ObjectKey(space, "web")) for space in ("ns", "other")} == {"ns", "other"}
 
 
-def test_a_kind_whose_watch_is_not_connected_is_a_problem(make: Make) -> None:
-    dependents = make().dependents
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
+def test_a_kind_whose_watch_is_not_connected_is_a_problem_and_not_live(harness: Harness) -> None:
+    assert harness.dependents.problems() == ["apps/v1, Kind=Deployment: connecting: no response yet"]
+    assert harness.dependents.live() == {DEPLOYMENT.gvk: False}
 
 
 async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it_is_not_served(
@@ -219,16 +210,12 @@ async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it
     assert resuming.done()
 
 
-async def test_an_owner_is_found_whatever_the_version_of_its_reference(make: Make) -> None:
-    harness = make()
-    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+async def test_an_owner_is_found_whatever_the_version_of_its_reference(harness: Harness) -> None:
     harness.tell(Applied(child(2, generation=2)))
     assert harness.triggered == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
 
 
-async def test_dependents_of_kinds_of_other_operators_trigger_nothing(make: Make) -> None:
-    harness = make()
-    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+async def test_dependents_of_kinds_of_other_operators_trigger_nothing(harness: Harness) -> None:
     foreign = {"apiVersion": "other.example.com/v1", "kind": "Memcached", "name": "mc", "uid": "u"}
     harness.tell(Applied(child(5, name="x", ownerReferences=[foreign])))
     harness.tell(Deleted(child(6, name="x", ownerReferences=[foreign])))
@@ -236,10 +223,8 @@ async def test_dependents_of_kinds_of_other_operators_trigger_nothing(make: Make
 
 
 async def test_owners_of_another_replica_are_not_triggered_and_not_counted_as_contention(
-    make: Make, capsys: pytest.CaptureFixture[str]
+    harness: Harness, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    harness = make()
-    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
     harness.leads = False
     for version in range(2, 40):
         harness.tell(Applied(child(version, generation=version)))
@@ -297,16 +282,13 @@ async def test_an_object_with_an_old_name_that_no_run_wrote_does_not_inherit_the
     harness.tell(Applied(far(3, uid="uid-forged")))
     for version in range(4, 20):
         harness.tell(Applied(far(version, generation=version, uid="uid-forged")))
-    assert harness.reasons == [
-        "Deployment far/x was deleted",
-        "Deployment far/x was recreated",
-    ]
+    assert harness.reasons == ["Deployment far/x was deleted", "Deployment far/x was recreated"]
 
 
-async def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(make: Make) -> None:
-    harness = make()
+async def test_an_object_that_is_older_than_the_record_counts_once_a_run_of_its_owner_reads_it(
+    harness: Harness,
+) -> None:
     old = {"creationTimestamp": "2020-01-01T00:00:00Z"}
-    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
     harness.tell(Applied(far(2, **old)))
     harness.tell(Applied(far(3, generation=3, **old)))
     assert harness.triggered == []
@@ -452,18 +434,15 @@ async def test_a_deletion_by_a_run_triggers_no_owner(make: Make) -> None:
 
 
 def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make: Make) -> None:
-    dependents = make().dependents
-    assert not dependents.follows(OWNER, DEPLOYMENT)
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.follows(OWNER, DEPLOYMENT)
-    assert not dependents.follows(FLEET, DEPLOYMENT)
-
-
-def test_a_blacklisted_kind_is_not_cached_in_any_version(make: Make) -> None:
-    old = GVK("apps", "v1beta1", "Deployment")
-    dependents = make(blacklist=frozenset({old})).dependents
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert not dependents.follows(OWNER, DEPLOYMENT)
+    old_version = GVK("apps", "v1beta1", "Deployment")
+    for dependents, follows in (
+        (make().dependents, True),
+        (make(blacklist=frozenset({old_version})).dependents, False),
+    ):
+        assert not dependents.follows(OWNER, DEPLOYMENT)
+        dependents.wrote(OWNER, DEPLOYMENT, child(1))
+        assert dependents.follows(OWNER, DEPLOYMENT) is follows, "no version of a blacklisted kind"
+        assert not dependents.follows(FLEET, DEPLOYMENT)
 
 
 async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(make: Make) -> None:
@@ -492,9 +471,3 @@ async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_
     harness.tell(Applied(child(6)))
     harness.tell(Deleted(child(7)))
     assert (seen(), entries.is_seen(key)) == ([], False)
-
-
-def test_which_kinds_are_watched_as_they_should_be_is_known(make: Make) -> None:
-    dependents = make().dependents
-    dependents.wrote(OWNER, DEPLOYMENT, child(1))
-    assert dependents.live() == {DEPLOYMENT.gvk: False}

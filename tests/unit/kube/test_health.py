@@ -97,7 +97,9 @@ def claim(phase: str, spec: Any = None) -> tuple[str, str, dict[str, Any], dict[
         (("v1", "Pod", {}, {"phase": "Running", **condition("Ready", "True")}), READY, ""),
         (("v1", "Pod", {}, {"phase": "Running"}), IN_PROGRESS, "Running"),
         (("v1", "Pod", {}, {"phase": "Failed"}), FAILED, "Failed"),
+        (("apps/v1", "ReplicaSet", {}, {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1, **SEEN}), READY, ""),
         (("v1", "ConfigMap", {}, {}), READY, ""),
+        (("example.com/v1", "Thing", {}, {"conditions": "odd", "observedGeneration": "odd"}), READY, ""),
         (("example.com/v1", "Deployment", {"replicas": 2}, {}), READY, ""),
     ],
 )

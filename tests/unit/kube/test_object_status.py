@@ -26,10 +26,6 @@ def status_of(found: dict[str, Any], *, uses_generation: bool = True) -> ObjectS
     return ObjectStatus.of(found, uses_generation=uses_generation)
 
 
-def is_rolling(api: str, kind: str, status: Any, **spec: Any) -> bool:
-    return status_of(obj(api, kind, status, **spec)).is_rolling
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -99,63 +95,23 @@ def test_conditions_are_sorted_and_a_deep_status_has_an_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("api", "kind", "status", "spec"),
+    ("found", "rolls"),
     [
-        ("apps/v1", "Deployment", {}, {}),
-        ("apps/v1", "Deployment", "odd", {"replicas": 0}),
-        ("apps/v1", "Deployment", deployment(2)["status"], {"replicas": 3}),
-        ("apps/v1", "Deployment", {**deployment(3)["status"], "replicas": 4}, {"replicas": 3}),
-        ("apps/v1", "StatefulSet", {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}, {"replicas": 3}),
-        ("apps/v1", "DaemonSet", {}, {}),
-        ("apps/v1", "DaemonSet", {"desiredNumberScheduled": 2, "numberReady": 1}, {}),
-        ("batch/v1", "Job", {"active": 1, "ready": 1}, {}),
-        ("v1", "Pod", {}, {}),
-        ("v1", "Pod", {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, {}),
-        ("v1", "PersistentVolumeClaim", {"phase": "Pending"}, {}),
+        (deployment(2), True),
+        (deployment(3), False),
+        (obj("apps/v1", "Deployment", {}), True),
+        (obj("apps/v1", "Deployment", "odd", replicas=0), True),
+        (obj("v1", "Pod", {}), True),
+        (obj("v1", "Pod", {"phase": "Failed"}), False),
+        (obj("apps/v1", "Deployment", {"replicas": 0}, replicas=0), False),
+        (deployment(2, conditions=[{"type": "Progressing", "status": "False"}]), False),
+        (obj("v1", "Service", {"loadBalancer": {}}), False),
     ],
 )
-def test_a_rollout_is_in_progress(api: str, kind: str, status: Any, spec: Any) -> None:
-    assert is_rolling(api, kind, status, **spec)
-
-
-ON_DELETE = {"type": "OnDelete"}
-DONE = dict.fromkeys(("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "numberAvailable"), 2)
-
-
-@pytest.mark.parametrize(
-    ("api", "kind", "status", "spec"),
-    [
-        ("apps/v1", "Deployment", {"observedGeneration": 1}, {"replicas": 0}),
-        ("apps/v1", "Deployment", deployment(3)["status"], {"replicas": 3}),
-        (
-            "apps/v1",
-            "Deployment",
-            {**deployment(2)["status"], "conditions": [{"type": "Progressing", "status": "False"}]},
-            {"replicas": 3},
-        ),
-        ("apps/v1", "ReplicaSet", {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}, {}),
-        ("apps/v1", "StatefulSet", {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 3}, {"replicas": 3}),
-        (
-            "apps/v1",
-            "StatefulSet",
-            {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1},
-            {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 2}}},
-        ),
-        ("apps/v1", "StatefulSet", {"replicas": 1, "readyReplicas": 1}, {"updateStrategy": ON_DELETE}),
-        ("apps/v1", "DaemonSet", DONE, {"updateStrategy": ON_DELETE}),
-        ("apps/v1", "DaemonSet", {**DONE, "updatedNumberScheduled": 2}, {}),
-        ("batch/v1", "Job", {"conditions": [{"type": "Failed", "status": "True"}]}, {}),
-        ("batch/v1", "Job", {"conditions": [{"type": "Complete", "status": "True"}]}, {}),
-        ("v1", "Pod", {"phase": "Failed"}, {}),
-        ("v1", "Pod", {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, {}),
-        ("v1", "PersistentVolumeClaim", {"phase": "Bound"}, {}),
-        ("v1", "Service", {"loadBalancer": {}}, {}),
-        ("example.com/v1", "Deployment", {"phase": "Pending"}, {"replicas": 3}),
-        ("example.com/v1", "Thing", {"conditions": "odd", "observedGeneration": "odd"}, {}),
-    ],
-)
-def test_a_rollout_is_complete_or_failed_or_the_kind_has_none(api: str, kind: str, status: Any, spec: Any) -> None:
-    assert not is_rolling(api, kind, status, **spec)
+def test_a_rollout_is_in_progress_while_the_health_is_or_there_is_no_status_yet(
+    found: dict[str, Any], *, rolls: bool
+) -> None:
+    assert status_of(found).is_rolling is rolls
 
 
 def steps(*objects: dict[str, Any]) -> list[bool]:
