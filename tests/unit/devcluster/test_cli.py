@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,15 @@ from runner.values.errors import ClusterError, ConfigError
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     return tmp_path / "ansible-operator" / "clusters"
+
+
+@pytest.fixture
+def held(state: Path) -> Iterator[None]:
+    """Hold the lock of the default cluster, as its supervisor does."""
+    lock = FileLock(state / "default" / "lock")
+    assert lock.acquire()
+    yield
+    lock.release()
 
 
 def _run(*arguments: str) -> int:
@@ -76,22 +86,17 @@ def test_status_removes_the_logs_of_a_cluster_that_stopped_more_than_a_day_ago(
     assert ("team: " in printed, "No control plane runs" in printed) == (remain, not remain)
 
 
-def test_a_cluster_that_is_not_ready_yet_is_starting(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lock = FileLock(state / "default" / "lock")
-    assert lock.acquire()
+@pytest.mark.usefixtures("held")
+def test_a_cluster_that_is_not_ready_yet_is_starting(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run("status") == 0
-    lock.release()
     assert "default: starting" in capsys.readouterr().out
 
 
-def test_two_cannot_have_one_name_in_the_foreground(state: Path) -> None:
-    lock = FileLock(state / "default" / "lock")
-    assert lock.acquire()
-    with pytest.raises(
-        ClusterError, match=rf"\(process {os.getpid()}\); choose another name with --name, or .*cluster down"
-    ):
+@pytest.mark.usefixtures("held")
+def test_two_cannot_have_one_name_in_the_foreground() -> None:
+    message = rf"\(process {os.getpid()}\); choose another name with --name, or .*cluster down"
+    with pytest.raises(ClusterError, match=message):
         _run("up", "--foreground")
-    lock.release()
 
 
 def test_a_name_that_cannot_be_one_is_refused() -> None:
@@ -110,15 +115,13 @@ def test_build_lists_the_programs_that_are_there(
     assert capsys.readouterr().out == f"{tmp_path}: {', '.join(sorted(program.name for program in PROGRAMS))}\n"
 
 
+@pytest.mark.usefixtures("held")
 def test_a_running_cluster_does_not_change_its_nodes(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "missing", lambda _environ: "")
-    lock = FileLock(state / "default" / "lock")
-    assert lock.acquire()
     (state / "default" / "run").mkdir()
     (state / "default" / "run" / "cluster.json").write_text('{"nodes": "fake"}')
     with pytest.raises(ClusterError, match=r"already runs with --node fake.*cluster down`"):
         _run("up", "--node=real")
-    lock.release()
 
 
 def _run_cluster(folder: Path, **facts: object) -> FileLock:

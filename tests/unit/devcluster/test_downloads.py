@@ -8,21 +8,14 @@ import json
 import tarfile
 import threading
 import urllib.error
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from runner.sdk.devcluster import downloads
-from runner.sdk.devcluster.binaries import (
-    ETCD,
-    KUBERNETES,
-    KWOK,
-    PROGRAMS,
-    Target,
-    UnavailableError,
-)
+from runner.sdk.devcluster.binaries import ETCD, KUBERNETES, KWOK, PROGRAMS, Target, UnavailableError
 from runner.sdk.devcluster.downloads import Downloads
 from runner.sdk.devcluster.progress import Progress
 from runner.values.errors import ClusterError
@@ -31,6 +24,8 @@ _LINUX, _MAC = Target("linux", "amd64"), Target("darwin", "arm64")
 _NAMED = {program.name: program for program in PROGRAMS}
 _APISERVER = f"/release/{KUBERNETES}/bin/linux/amd64/kube-apiserver"
 _ETCD = f"/etcd-io/etcd/releases/download/{ETCD}"
+_KWOK_RECORD = f"/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}"
+QUIET = Progress(io.StringIO())
 
 
 class Site:
@@ -77,18 +72,26 @@ def site() -> Iterator[Site]:
 
 
 @pytest.fixture
-def quiet() -> Progress:
-    return Progress(io.StringIO())
+def fetch(site: Site, tmp_path: Path) -> Callable[[str], bytes]:
+    """Load a program for Linux from the site into a folder of its own; return the content."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+
+    def load(name: str) -> bytes:
+        Downloads(site.open).fetch(_NAMED[name], _LINUX, folder / name, QUIET)
+        assert [path.name for path in folder.iterdir()] == [name]
+        return (folder / name).read_bytes()
+
+    return load
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def test_a_program_comes_with_the_digest_beside_it(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_program_comes_with_the_digest_beside_it(site: Site, fetch: Callable[[str], bytes]) -> None:
     site.files = {_APISERVER: b"program", f"{_APISERVER}.sha256": _digest(b"program").encode()}
-    Downloads(site.open).fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", quiet)
-    assert (tmp_path / "file").read_bytes() == b"program"
+    assert fetch("kube-apiserver") == b"program"
 
 
 def _archive(member: str) -> bytes:
@@ -100,48 +103,45 @@ def _archive(member: str) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_program_comes_out_of_its_archive(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_program_comes_out_of_its_archive(site: Site, fetch: Callable[[str], bytes]) -> None:
     file, archive = f"etcd-{ETCD}-linux-amd64.tar.gz", _archive(f"etcd-{ETCD}-linux-amd64/etcd")
     sums = f"{'0' * 64}  {file.replace('amd64', 'arm64')}\n{_digest(archive)}  {file}\n"
     site.files = {f"{_ETCD}/{file}": archive, f"{_ETCD}/SHA256SUMS": sums.encode()}
-    Downloads(site.open).fetch(_NAMED["etcd"], _LINUX, tmp_path / "etcd", quiet)
-    assert (tmp_path / "etcd").read_bytes() == b"program"
-    assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
+    assert fetch("etcd") == b"program"
 
 
-def test_a_program_comes_with_the_digest_of_githubs_record(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_program_comes_with_the_digest_of_githubs_record(site: Site, fetch: Callable[[str], bytes]) -> None:
     record = {"assets": [{"name": "kwok-linux-amd64", "digest": f"sha256:{_digest(b'program')}"}]}
     site.files = {
         f"/kubernetes-sigs/kwok/releases/download/{KWOK}/kwok-linux-amd64": b"program",
-        f"/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}": json.dumps(record).encode(),
+        _KWOK_RECORD: json.dumps(record).encode(),
     }
-    Downloads(site.open).fetch(_NAMED["kwok"], _LINUX, tmp_path / "kwok", quiet)
-    assert (tmp_path / "kwok").read_bytes() == b"program"
+    assert fetch("kwok") == b"program"
 
 
-def test_a_file_with_another_checksum_is_refused(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_with_another_checksum_is_refused(site: Site, tmp_path: Path) -> None:
     site.files = {_APISERVER: b"other", f"{_APISERVER}.sha256": _digest(b"program").encode()}
     with pytest.raises(ClusterError, match="SHA-256"):
-        Downloads(site.open).fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", quiet)
+        Downloads(site.open).fetch(_NAMED["kube-apiserver"], _LINUX, tmp_path / "file", QUIET)
     assert not (tmp_path / "file").exists()
 
 
 @pytest.mark.parametrize("record", [{"assets": []}, {"assets": [{"name": "kwok-linux-amd64", "digest": None}]}])
 def test_without_a_published_digest_nothing_is_loaded(
-    site: Site, tmp_path: Path, quiet: Progress, record: dict[str, object]
+    site: Site, fetch: Callable[[str], bytes], record: dict[str, object]
 ) -> None:
-    site.files = {f"/repos/kubernetes-sigs/kwok/releases/tags/{KWOK}": json.dumps(record).encode()}
+    site.files = {_KWOK_RECORD: json.dumps(record).encode()}
     with pytest.raises(UnavailableError, match="no digest"):
-        Downloads(site.open).fetch(_NAMED["kwok"], _LINUX, tmp_path / "kwok", quiet)
+        fetch("kwok")
     assert len(site.requested) == 1
 
 
-def test_a_file_missing_at_the_site_is_unavailable(site: Site, tmp_path: Path, quiet: Progress) -> None:
+def test_a_file_missing_at_the_site_is_unavailable(fetch: Callable[[str], bytes]) -> None:
     with pytest.raises(UnavailableError, match="404"):
-        Downloads(site.open).fetch(_NAMED["kubectl"], _LINUX, tmp_path / "file", quiet)
+        fetch("kubectl")
 
 
-def test_an_unreachable_host_is_requested_once(tmp_path: Path, quiet: Progress) -> None:
+def test_an_unreachable_host_is_requested_once(tmp_path: Path) -> None:
     requested = []
 
     def unreachable(url: str, *, timeout: float) -> http.client.HTTPResponse:
@@ -151,7 +151,7 @@ def test_an_unreachable_host_is_requested_once(tmp_path: Path, quiet: Progress) 
     downloading = Downloads(unreachable)
     for name in ("kube-apiserver", "kubectl", "etcd"):
         with pytest.raises(UnavailableError, match="no route to host"):
-            downloading.fetch(_NAMED[name], _LINUX, tmp_path / name, quiet)
+            downloading.fetch(_NAMED[name], _LINUX, tmp_path / name, QUIET)
     assert [urlsplit(url).netloc for url in requested] == ["dl.k8s.io", "github.com"]
 
 
