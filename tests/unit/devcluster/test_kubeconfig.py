@@ -1,11 +1,15 @@
+"""Kubeconfigs of development clusters, and shells that use them."""
+
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from runner.base.pki import KeyPair
 from runner.sdk.devcluster import kubeconfig
+from runner.sdk.devcluster.kubeconfig import leading_to
 from runner.values.errors import ClusterError
 
 _TEXT = kubeconfig.text("mine", "https://127.0.0.1:20001", b"authority", KeyPair(b"certificate", b"key"))
@@ -32,3 +36,22 @@ def test_kubeconfigs_of_development_clusters_are_recognized(tmp_path: Path) -> N
     assert kubeconfig.is_ours(ours)
     assert not kubeconfig.is_ours(other)
     assert not kubeconfig.is_ours(missing)
+
+
+def test_a_shell_gets_kubeconfig_and_kubectl_whatever_the_folders_are_called_and_once_only(tmp_path: Path) -> None:
+    folder = tmp_path / "it's a $HOME with spaces"
+    folder.mkdir()
+    kubectl = folder / "kubectl"
+    kubectl.write_text('#!/bin/sh\necho "$KUBECONFIG"\n')
+    kubectl.chmod(0o755)
+    env = folder / "env"
+    env.write_text(leading_to(folder / "kubeconfig", kubectl))
+    script = '. "$1"; once=$PATH; . "$1"; [ "$once" = "$PATH" ] && kubectl'
+    printed = subprocess.run(
+        ["/bin/sh", "-euc", script, "sh", env],
+        env={"PATH": "/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert printed.stdout == f"{folder}/kubeconfig\n"

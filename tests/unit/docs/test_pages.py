@@ -1,8 +1,9 @@
-"""What the book says can be followed: its links, the commands and flags it names, and its fragments of YAML."""
+"""What the book says can be followed: its links, commands, flags, files, tests, and fragments of YAML."""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import textwrap
 from collections.abc import Iterator
@@ -252,3 +253,82 @@ def test_a_link_whose_text_is_a_file_name_shows_the_heading_that_it_leads_to_on_
         if name.startswith("docs/"):
             page.file.abs_src_path = str(path)
             assert re.findall(r"\[[\w./-]+\.md\]\([^)]*\)", book.on_page_markdown(path.read_text(), page=page)) == []
+
+
+ARCHITECTURE = ROOT / "docs/architecture.md"
+ROW = re.compile(r"^\| \d+ \| \[([^]]+)\]\(\.\./([^)]+)\) \| ([^|]+) \|", re.MULTILINE)
+
+
+def steps() -> list[tuple[str, str, list[str]]]:
+    return [
+        (text, file, re.findall(r"`([^`]+)`", names)) for text, file, names in ROW.findall(ARCHITECTURE.read_text())
+    ]
+
+
+def symbols(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{each.name}"
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+    return found
+
+
+def test_each_file_and_function_on_the_way_of_an_event_exists() -> None:
+    found = steps()
+    assert len(found) == len(re.findall(r"^\| \d+ \|", ARCHITECTURE.read_text(), re.MULTILINE))
+    for text, file, names in found:
+        assert text == file
+        assert names, f"{file}: names no function"
+        assert set(names) <= symbols(ROOT / file), file
+
+
+def test_each_package_is_described() -> None:
+    groups = {"base", "core", "engines", "features", "sdk"}
+    tops = {path.parent.name for path in (ROOT / "runner").glob("*/__init__.py")} - groups
+    below = {f"{name}/{path.parent.name}" for name in groups for path in (ROOT / "runner" / name).glob("*/__init__.py")}
+    table = ARCHITECTURE.read_text().partition("## Packages")[2].partition("## ")[0]
+    described = {
+        name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall(r"`([\w/]+)`", row)
+    }
+    assert described == tops | below
+
+
+THREATS = ROOT / "docs/threats.md"
+MASKING = ROOT / "docs/masking.md"
+FILE = re.compile(r"`([\w/]*test_\w+\.py|tests/[\w/]+)`")
+NAME = re.compile(r"`(test_\w+)`")
+
+
+def files(text: str) -> list[Path]:
+    """Return the files and folders of tests that a text names."""
+    return [ROOT / name for name in FILE.findall(text)]
+
+
+def functions(file: Path) -> set[str]:
+    return {
+        node.name
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def missing(text: str) -> list[str]:
+    """Return the tests that a text names and that do not exist."""
+    named = files(text)
+    absent = [str(file.relative_to(ROOT)) for file in named if not file.exists()]
+    known = {name for file in named if file.is_file() for name in functions(file)}
+    return [*absent, *(name for name in NAME.findall(text) if name not in known)]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [part for page in (THREATS, MASKING) for part in re.split(r"\n\n|\n(?=\|)", page.read_text()) if "test_" in part],
+)
+def test_each_test_that_is_named_exists(block: str) -> None:
+    assert missing(block) == []

@@ -1,6 +1,10 @@
+"""Variables of a run: names in snake case, and which of them are data or unsafe."""
+
 from __future__ import annotations
 
+import asyncio
 import string
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -11,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.engine import extravars, params
-from runner.core.engine.params import snake_case
+from runner.core.engine.params import convert, is_large, snake_case
 from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import Finalizer, Role
 from runner.values.errors import TerminalError
@@ -239,3 +243,25 @@ class TestHasTemplate:
     )
     def test_the_first_template_is_found(self, spec: Any, path: str | None) -> None:
         assert params.has_template(spec) == path
+
+
+async def test_large_objects_are_converted_one_at_a_time_and_do_not_delay_small_ones() -> None:
+    may_end, running, most = threading.Event(), 0, 0
+
+    def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        may_end.wait()
+        running -= 1
+
+    large = [asyncio.create_task(convert(work, large=True)) for _ in range(3)]
+    assert await convert(lambda: "small", large=False) == "small"
+    may_end.set()
+    await asyncio.gather(*large)
+    assert most == 1
+
+
+def test_an_object_is_large_by_the_size_of_its_json() -> None:
+    assert not is_large({"spec": {"a": 1}})
+    assert is_large({"spec": {"a": [{}] * 30_000}})

@@ -1,4 +1,4 @@
-"""Each check of what happened to objects notices a history that violates it."""
+"""Each check of what happened to objects and of what runs wrote down notices a violation."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from tests.faults import history
+from tests.faults import history, journal
 from tests.faults.history import Seen
-from tests.faults.journal import Line
+from tests.faults.journal import Line, Logged
 from tests.kit.relay import merged
 
 THING = Seen(1, "ADDED", "Thing", "one", "old", generation=1)
@@ -111,3 +111,42 @@ def test_merged_events_are_what_a_watch_that_missed_the_others_would_deliver() -
         (each["type"], each["object"]["metadata"]["name"], each["object"]["metadata"]["uid"]) for each in found
     ]
     assert delivered == [("MODIFIED", "again", "new"), ("ADDED", "fresh", "2"), ("DELETED", "gone", "3")]
+
+
+def _entry(job: str, what: str, uid: str = "u", generation: int = 1, *, finalizing: bool = False) -> Line:
+    return Line("1:1", job, "obj", uid, generation, what, finalizing)
+
+
+def test_two_concurrent_runs_of_an_object_are_detected() -> None:
+    one_after_the_other = [_entry("a", "begin"), _entry("a", "end"), _entry("b", "begin"), _entry("b", "end")]
+    assert journal.overlaps(one_after_the_other) == []
+    at_once = [_entry("a", "begin"), _entry("b", "begin"), _entry("a", "end")]
+    assert len(journal.overlaps(at_once)) == 1
+    of_two_objects = [_entry("a", "begin"), _entry("b", "begin", uid="v"), _entry("a", "end")]
+    assert journal.overlaps(of_two_objects) == []
+
+
+def test_a_missing_run_and_a_run_without_an_end_are_detected() -> None:
+    assert journal.lost([_entry("a", "begin"), _entry("a", "end")], {"u": 1}) == []
+    assert len(journal.lost([_entry("a", "begin"), _entry("a", "end")], {"u": 2})) == 1
+    assert len(journal.lost([_entry("a", "begin")], {"u": 1})) == 1
+    assert len(journal.lost([], {"u": 1})) == 1
+
+
+def test_a_run_without_a_cause_is_detected() -> None:
+    lines = [_entry("a", "begin"), _entry("b", "begin")]
+    succeeded, retried = Logged("created", "succeeded"), Logged("retry", "succeeded")
+    assert len(journal.doubled(lines, {"a": succeeded, "b": retried})) == 1
+    assert journal.doubled(lines, {"a": Logged("created", "failed"), "b": retried}) == []
+    assert journal.doubled(lines, {"a": succeeded, "b": Logged("dependent changed", "succeeded")}) == []
+    assert journal.doubled([_entry("a", "begin"), _entry("b", "begin", generation=2)], {"a": succeeded}) == []
+    finalized = [_entry("a", "begin", finalizing=True), _entry("b", "begin", finalizing=True)]
+    assert len(journal.doubled(finalized, {"a": succeeded, "b": Logged("dependent changed", "succeeded")})) == 1
+
+
+def test_an_object_deleted_without_its_finalizer_is_detected() -> None:
+    ran = [_entry("a", "begin"), _entry("a", "end")]
+    finalized = [*ran, _entry("b", "begin", finalizing=True), _entry("b", "end", finalizing=True)]
+    assert journal.unfinalized(finalized, ["u"]) == []
+    assert journal.unfinalized(ran, ["other"]) == []
+    assert len(journal.unfinalized(ran, ["u"])) == 1

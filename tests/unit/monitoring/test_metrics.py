@@ -1,4 +1,4 @@
-"""Series that are there from the start, and those about dependents, reads, runs and objects."""
+"""Meters, series that are there from the start, and those about dependents, reads, runs and objects."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from prometheus_client import generate_latest
 
 from runner import __version__
+from runner.base.meters import Meters
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.queue import reasons
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher, WorkQueue
 from runner.core.reconcile import metrics
 from runner.core.reconcile.metrics import OTHERS, Metrics, ObjectSeries
+from runner.features.loopguard.guard import LoopGuard
+from runner.features.readcache import handler as reads
 from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("example.com", "v1", "Thing")
@@ -152,3 +156,57 @@ async def test_namespaces_that_come_and_go_for_ever_cost_bounded_memory(monkeypa
         series.ran(THING, namespace, 1.0)
     found = [line for line in (await series.text()).decode().splitlines() if "run_seconds_total{" in line]
     assert [line.partition("namespace=")[2] for line in found] == ['"a"} 2.0', '"b"} 1.0', f'"{OTHERS}"}} 2.0']
+
+
+DEPLOYMENT, SECRET = GVK("apps", "v1", "Deployment"), GVK("", "v1", "Secret")
+
+
+def series(meters: Meters, prefix: str) -> list[str]:
+    return [line for line in generate_latest(meters.registry).decode().splitlines() if line.startswith(prefix)]
+
+
+def test_parts_that_declare_the_same_name_share_the_meter() -> None:
+    meters = Meters()
+    for gvk in (DEPLOYMENT, SECRET):
+        meters.counter("pruned", "Pruned objects", ["GVK"]).labels(str(gvk)).inc()
+    assert series(meters, "pruned_total") == [
+        'pruned_total{GVK="apps/v1, Kind=Deployment"} 1.0',
+        'pruned_total{GVK="v1, Kind=Secret"} 1.0',
+    ]
+
+
+def test_observable_meters_show_the_values_at_the_time_of_the_scrape() -> None:
+    meters, live, dropped = Meters(), {DEPLOYMENT: True}, {"too many": 0}
+    meters.observable_gauge("watched", "Watched kinds", ["GVK"], lambda: live)
+    meters.observable_counter("dropped", "Dropped Events", ["reason"], lambda: dropped)
+    assert series(meters, "dropped_total") == ['dropped_total{reason="too many"} 0.0']
+    live[SECRET] = False
+    dropped["too many"] += 3
+    assert series(meters, "dropped_total") == ['dropped_total{reason="too many"} 3.0']
+    assert series(meters, "watched{") == [
+        'watched{GVK="apps/v1, Kind=Deployment"} 1.0',
+        'watched{GVK="v1, Kind=Secret"} 0.0',
+    ]
+
+
+def test_all_labels_of_an_observable_meter_have_the_same_value() -> None:
+    meters = Meters()
+    meters.observable_gauge("depth", "Waiting requests", ["name", "controller"], lambda: {"thing": 2})
+    assert series(meters, "depth{") == ['depth{controller="thing",name="thing"} 2.0']
+
+
+def test_reads_through_the_proxy_are_there_from_the_start_and_counted() -> None:
+    meters = Meters()
+    count = reads.counter(meters)
+    name = "ansible_operator_proxy_reads_total"
+    assert series(meters, name) == [f'{name}{{result="hit"}} 0.0', f'{name}{{result="miss"}} 0.0']
+    count("hit")
+    assert series(meters, name)[0] == f'{name}{{result="hit"}} 1.0'
+
+
+def test_triggers_that_a_budget_delays_are_counted_by_the_kind_of_the_owner() -> None:
+    meters, guard = Meters(), LoopGuard(lambda *_: None)
+    guard.declare(meters)
+    guard.over_budget(DEPLOYMENT)
+    name = "ansible_operator_delayed_dependent_triggers_total"
+    assert series(meters, name) == [f'{name}{{GVK="apps/v1, Kind=Deployment"}} 1.0']

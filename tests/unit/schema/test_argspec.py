@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from runner.sdk.schema.argspec import ArgumentSpecMaker
 from runner.sdk.schema.fields import SchemaMaker
@@ -100,3 +102,115 @@ def test_two_fields_with_the_same_variable_are_reported() -> None:
     made = reader.spec({"properties": {"logLevel": {"type": "string"}, "log_level": {"type": "integer"}}})
     assert made["options"] == {"log_level": {"type": "str", "required": False}}
     assert reader.problems == ["spec.log_level: skipped, because another field has the same variable name 'log_level'"]
+
+
+if TYPE_CHECKING:
+    from tests.kit.commands import Type
+
+
+CRD = Path("config/crd/bases/cache.example.com_memcacheds.yaml")
+SPECS = Path("roles/memcached/meta/argument_specs.yml")
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "required": ["size"],
+    "properties": {
+        "size": {"type": "integer", "description": "How many.", "minimum": 1},
+        "tls": {"type": "object", "properties": {"secretName": {"type": "string"}}},
+    },
+    "x-kubernetes-validations": [{"rule": "has(self.size) == has(self.tls)"}, {"rule": "self.size < 9"}],
+}
+
+
+def give_schema(schema: dict[str, Any]) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = schema
+    CRD.write_text(yaml.safe_dump(crd))
+
+
+def main_of_specs() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(SPECS.read_text())["argument_specs"]["main"]
+    return found
+
+
+@pytest.mark.lengthy
+def test_a_role_without_argument_specs_gets_them_from_the_crd(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.unlink()
+    code, out, err = typed("generate argspec")
+    assert (code, out) == (0, f"changed  {SPECS}\n")
+    assert main_of_specs() == {
+        "options": {
+            "size": {"description": "How many.", "type": "int", "required": True},
+            "tls": {
+                "type": "dict",
+                "options": {"secret_name": {"type": "str", "required": False}},
+                "required": False,
+            },
+        },
+        "required_together": [["size", "tls"]],
+    }
+    assert err.splitlines() == [
+        f"warning: {SPECS}: spec.size: an argument spec cannot express minimum; only the CRD has it",
+        (
+            f"warning: {SPECS}: spec: an argument spec cannot express the rule `self.size < 9`; "
+            "add it to meta/crd_validations.yml of the role"
+        ),
+    ]
+    assert typed("generate argspec --check")[:2] == (0, "1 argument spec is up to date\n")
+
+
+def test_existing_options_are_kept_and_missing_ones_added(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.write_text(
+        "---\nargument_specs:\n  main:\n    # by hand\n    options:\n      size: {type: int, default: 3}  # mine\n"
+        "  other:\n    options: {}\n"
+    )
+    before = SPECS.read_text().splitlines()
+    assert typed("generate argspec --check")[:2] == (1, f"differs  {SPECS}\n")
+    assert SPECS.read_text().splitlines() == before
+    assert typed("generate argspec")[0] == 0
+    after = SPECS.read_text().splitlines()
+    assert [line for line in after if line in before] == before
+    assert main_of_specs()["options"]["size"] == {"type": "int", "default": 3}
+    assert main_of_specs()["options"]["tls"]["type"] == "dict"
+    assert main_of_specs()["required_together"] == [["size", "tls"]]
+
+
+def test_a_crd_without_fields_generates_no_argument_spec(typed: Type) -> None:
+    SPECS.unlink()
+    assert typed("generate argspec")[0] == 0
+    assert not SPECS.exists()
+
+
+def test_options_in_flow_style_are_an_error_with_the_lines_to_add(typed: Type) -> None:
+    give_schema(SCHEMA)
+    SPECS.write_text("argument_specs: {main: {options: {size: {type: int}}}}\n")
+    before = SPECS.read_text()
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert f"{SPECS.resolve()}: cannot edit the file; add this by hand to argument_specs.main.options:" in err
+    assert SPECS.read_text() == before
+
+
+@pytest.mark.lengthy
+def test_a_kind_that_runs_a_playbook_has_no_argument_specs(typed: Type) -> None:
+    Path("playbooks").mkdir(exist_ok=True)
+    Path("playbooks/one.yml").write_text("- hosts: localhost\n  tasks: []\n")
+    Path("watches.yaml").write_text(
+        "- {version: v1alpha1, group: cache.example.com, kind: Memcached, playbook: playbooks/one.yml}\n"
+    )
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert "runs a playbook; only roles have argument specs" in err
+
+
+def test_a_role_outside_of_the_project_is_not_written(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> None:
+    give_schema(SCHEMA)
+    elsewhere = tmp_path_factory.mktemp("theirs") / "memcached"
+    Path("roles/memcached").rename(elsewhere)
+    Path("watches.yaml").write_text(
+        f"- {{version: v1alpha1, group: cache.example.com, kind: Memcached, role: {elsewhere}}}\n"
+    )
+    code, _, err = typed("generate argspec")
+    assert code == 2
+    assert "is outside of the project; copy it, or wrap it in a role of the project" in err
