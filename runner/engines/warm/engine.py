@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from runner.agent import process_tree
 from runner.base import log
@@ -82,8 +83,7 @@ class WarmEngine(RunEngine):
         task.add_done_callback(self._expecting.discard)
 
     async def _expect(self, contents: tuple[Content, ...], environment: Mapping[str, str]) -> None:
-        explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
-        self.pool.preload(environment, await asyncio.to_thread(lambda: _load(contents, explicit=explicit)))
+        self.pool.preload(environment, await asyncio.to_thread(_load, contents, environment))
         await self.pool.warm_up(environment)
 
     async def settle(self) -> None:
@@ -104,10 +104,11 @@ class WarmEngine(RunEngine):
         await super().close(grace)
 
 
-def _load(contents: Iterable[Content], *, explicit: bool) -> Load:
+def _load(contents: Iterable[Content], environment: Mapping[str, str]) -> Load:
     """Return what the files of these roles and playbooks show of their runs. Blocking I/O."""
+    roots = [Path(root).expanduser() for root in environment.get("ANSIBLE_ROLES_PATH", "").split(":") if root]
+    explicit = environment.get("ANSIBLE_GATHERING") == "explicit"
     load = Load()
     for item in contents:
-        names = content.modules(item, explicit=explicit)
-        load |= Load(modules=names, files=content.files(item), template_files=content.template_files(item))
+        load |= content.load(item, roots, explicit=explicit)
     return load

@@ -4,14 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.core.watches.watch import Playbook, Role
+from runner.core.watches.watch import Content, Playbook, Role
 from runner.engines.warm import content
+from runner.engines.warm.messages import Load
 
 
 def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
+
+
+def load(watched: Content, *roots: Path, explicit: bool = True) -> Load:
+    return content.load(watched, roots, explicit=explicit)
 
 
 def test_modules_are_found_in_tasks_handlers_and_the_roles_that_a_role_depends_on(tmp_path: Path) -> None:
@@ -22,11 +27,24 @@ def test_modules_are_found_in_tasks_handlers_and_the_roles_that_a_role_depends_o
     write(tmp_path / "roles/base/tasks/main.yml", "- kubernetes.core.k8s_info: {kind: Pod}\n")
     write(tmp_path / "roles/sample/templates/x.yml", "apps.example.com: no task\n")
 
-    assert content.modules(Role("sample", tmp_path / "roles/sample"), explicit=True) == {
+    assert load(Role("sample", tmp_path / "roles/sample")).modules == {
         "kubernetes.core.k8s",
         "community.general.ini_file",
         "operator_sdk.util.k8s_status",
         "kubernetes.core.k8s_info",
+    }
+
+
+def test_short_names_of_modules_that_operators_use_are_found(tmp_path: Path) -> None:
+    write(
+        tmp_path / "roles/sample/tasks/main.yml",
+        "- k8s: {state: present}\n- name: a\n  k8s_status:\n- {}\n- uri: {url: x}\n- k8s_mine: {}\n- name: k8s\n",
+    )
+
+    assert load(Role("sample", tmp_path / "roles/sample")).modules == {
+        "kubernetes.core.k8s",
+        "operator_sdk.util.k8s_status",
+        "ansible.legacy.uri",
     }
 
 
@@ -41,19 +59,19 @@ def test_templates_are_in_the_files_of_a_role_and_of_those_that_it_depends_on(tm
     write(tmp_path / "roles/base/handlers/main.yml", "")
     role = Role("sample", tmp_path / "roles/sample")
 
-    assert content.files(role) == {
+    assert load(role).files == {
         *(f"{tmp_path}/roles/sample/{name}" for name in values),
         f"{tmp_path}/roles/base/handlers/main.yml",
     }
-    assert content.template_files(role) == {f"{tmp_path}/roles/sample/{name}" for name in whole}
+    assert load(role).template_files == {f"{tmp_path}/roles/sample/{name}" for name in whole}
 
 
 def test_a_playbook_has_values_itself_and_templates_beside_it(tmp_path: Path) -> None:
     playbook = write(tmp_path / "site.yml", "- hosts: localhost\n")
     write(tmp_path / "templates/x.yml", "")
 
-    assert content.files(Playbook(playbook)) == {str(playbook)}
-    assert content.template_files(Playbook(playbook)) == {f"{tmp_path}/templates/x.yml"}
+    assert load(Playbook(playbook)).files == {str(playbook)}
+    assert load(Playbook(playbook)).template_files == {f"{tmp_path}/templates/x.yml"}
 
 
 def test_modules_of_a_playbook_are_found_in_it_and_in_the_roles_beside_it(tmp_path: Path) -> None:
@@ -61,7 +79,42 @@ def test_modules_of_a_playbook_are_found_in_it_and_in_the_roles_beside_it(tmp_pa
     write(tmp_path / "roles/one/tasks/main.yml", "- kubernetes.core.k8s_scale: {replicas: 3}\n")
     write(tmp_path / "other.yml", "- kubernetes.core.k8s_exec: {}\n")
 
-    assert content.modules(Playbook(playbook), explicit=True) == {"kubernetes.core.helm", "kubernetes.core.k8s_scale"}
+    assert load(Playbook(playbook)).modules == {"kubernetes.core.helm", "kubernetes.core.k8s_scale"}
+
+
+def test_each_module_of_ansible_core_has_one_name_and_actions_that_run_none_are_left_out(tmp_path: Path) -> None:
+    names = ("ansible.builtin.uri", "ansible.legacy.uri", "uri", "ansible.builtin.set_fact", "ansible.builtin.template")
+    write(tmp_path / "roles/sample/tasks/main.yml", "".join(f"- {name}: {{}}\n" for name in names))
+
+    assert load(Role("sample", tmp_path / "roles/sample")).modules == {"ansible.legacy.uri"}
+
+
+def test_roles_that_a_playbook_or_a_role_names_are_found_in_the_folders_of_roles(tmp_path: Path) -> None:
+    playbook = write(tmp_path / "playbooks/site.yml", "- hosts: localhost\n  roles:\n    - installer\n")
+    write(tmp_path / "roles/installer/tasks/main.yml", "- include_role: {name: common}\n- k8s_info: {kind: Pod}\n")
+    write(tmp_path / "roles/installer/templates/x.j2", "")
+    write(tmp_path / "more/common/tasks/main.yml", "- kubernetes.core.k8s_scale: {replicas: 3}\n")
+    write(tmp_path / "more/installer/tasks/main.yml", "- kubernetes.core.helm: {name: another of this name}\n")
+    write(tmp_path / "more/unused/tasks/main.yml", "- kubernetes.core.k8s_exec: {}\n")
+
+    prepared = load(Playbook(playbook), tmp_path / "roles", tmp_path / "more", tmp_path / "gone")
+
+    assert prepared.modules == {"kubernetes.core.k8s_info", "kubernetes.core.k8s_scale"}
+    assert prepared.template_files == {f"{tmp_path}/roles/installer/templates/x.j2"}
+    assert f"{tmp_path}/more/common/tasks/main.yml" in prepared.files
+
+
+def test_actions_and_lookups_of_collections_are_plugins_to_prepare(tmp_path: Path) -> None:
+    write(
+        tmp_path / "roles/sample/tasks/main.yml",
+        """- k8s: {src: "{{ lookup('k8s', kind='Pod') }}"}\n- fail: {msg: "{{ q('a.b.c') + q('env', 'X') }}"}""",
+    )
+
+    assert load(Role("sample", tmp_path / "roles/sample")).plugins == {
+        "ansible_collections.kubernetes.core.plugins.action.k8s",
+        "ansible_collections.kubernetes.core.plugins.lookup.k8s",
+        "ansible_collections.a.b.plugins.lookup.c",
+    }
 
 
 def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
@@ -69,8 +122,8 @@ def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
     (role / "tasks").mkdir(parents=True)
     (role / "tasks/main.yml").write_bytes(b"\xff\xfe kubernetes.core.k8s:")
 
-    assert content.modules(Role("odd", role), explicit=True) == frozenset()
-    assert content.modules(Playbook(tmp_path / "gone.yml"), explicit=True) == frozenset()
+    assert load(Role("odd", role)).modules == frozenset()
+    assert load(Playbook(tmp_path / "gone.yml")).modules == frozenset()
 
 
 @pytest.mark.parametrize("explicit", [True, False])
@@ -91,9 +144,9 @@ def test_the_module_of_facts_is_among_them_if_a_play_gathers_facts(
 ) -> None:
     playbook = write(tmp_path / "site.yml", text)
 
-    found = content.modules(Playbook(playbook), explicit=explicit)
+    modules = load(Playbook(playbook), explicit=explicit).modules
 
-    assert ("ansible.legacy.setup" in found) is (explicit in gathers)
+    assert ("ansible.legacy.setup" in modules) is (explicit in gathers)
 
 
 def test_the_play_of_a_role_gathers_facts_unless_gathering_is_explicit(tmp_path: Path) -> None:
@@ -101,7 +154,7 @@ def test_the_play_of_a_role_gathers_facts_unless_gathering_is_explicit(tmp_path:
     write(tmp_path / "roles/curious/tasks/main.yml", "- name: Gather facts\n  ansible.builtin.setup:\n")
 
     def gathers(name: str, *, explicit: bool) -> bool:
-        return "ansible.legacy.setup" in content.modules(Role(name, tmp_path / "roles" / name), explicit=explicit)
+        return "ansible.legacy.setup" in load(Role(name, tmp_path / "roles" / name), explicit=explicit).modules
 
     assert gathers("quiet", explicit=False)
     assert not gathers("quiet", explicit=True)
