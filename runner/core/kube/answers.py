@@ -18,7 +18,7 @@ import aiohttp
 import orjson
 
 from runner.base import log
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.values.errors import (
     ApiError,
     ConflictError,
@@ -33,6 +33,7 @@ from runner.values.errors import (
     ThrottledError,
     UnauthorizedError,
 )
+from runner.values.objects import mapping, maps
 
 _BY_STATUS: dict[int, type[ApiError]] = {
     401: UnauthorizedError,
@@ -72,7 +73,7 @@ def of_status(request: str, status: Mapping[str, Any], retry_after: float | None
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
     if kind is InvalidError and status.get("message") == _MISMATCH:
         kind = PatchTestError
-    if kind is ForbiddenError and forbidden.terminating(status):
+    if kind is ForbiddenError and is_terminating(status):
         kind = NamespaceTerminatingError
     details = status.get("details")
     if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
@@ -82,14 +83,24 @@ def of_status(request: str, status: Mapping[str, Any], retry_after: float | None
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after, said=text)
 
 
+def is_terminating(status: Mapping[str, Any]) -> bool:
+    """Return True if a request was refused because its namespace is being deleted.
+
+    Source: the cause in the response of the admission plugin
+    (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#namespacelifecycle).
+    """
+    causes = maps(mapping(status.get("details")).get("causes"))
+    return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
 def _advice(code: int, text: str) -> str:
     """Return the remedy for an error, if its code and message identify one."""
     if code == HTTPStatus.UNAUTHORIZED:
         return "; check that the credentials are valid and not expired"
-    missing = forbidden.read(text) if code == HTTPStatus.FORBIDDEN else None
+    missing = rights.read(text) if code == HTTPStatus.FORBIDDEN else None
     if missing is None:
         return ""
-    return f"{forbidden.ADVICE}{forbidden.where(missing)}: {forbidden.rule(missing, [missing.verb])}"
+    return f"{rights.ADVICE}{rights.where(missing)}: {rights.rule(missing, [missing.verb])}"
 
 
 class Warnings:

@@ -1,22 +1,41 @@
-"""Rights that the operator requires, as values. Each part of the operator declares its own.
+"""Rights as values: those that the operator requires, those that a 403 of the API server names, and rules with them.
 
-A right is a verb on a resource in a namespace, or on a non-resource path. Source:
-https://kubernetes.io/docs/reference/access-authn-authz/rbac/.
+A right is a verb on a resource in a namespace, or on a non-resource path. Each part of the operator declares its own. A
+rule helps only if RBAC denied the request. Admission also responds with 403 (quota, Pod Security, a webhook, privilege
+escalation), in other words; such a message is not parsed. Source:
+https://kubernetes.io/docs/reference/access-authn-authz/rbac/, and the API server's message for a request that no
+authorizer allowed, which aggregated API servers share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-from runner.core.kube.forbidden import MissingRight
 
 if TYPE_CHECKING:
     from runner.base.config.settings import Settings
     from runner.base.credentials.auth import OwnNamespaces
+    from runner.core.kube.client import Client
     from runner.core.kube.discovery import ApiResource
     from runner.core.watches.watch import Watch
+
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_MESSAGE = re.compile(
+    # What it is about comes first, then the reason; a webhook's words are behind `admission webhook "..." denied`.
+    rf"(?:forbidden|[^\s\"]+(?: {_QUOTED})? is forbidden): User {_QUOTED} cannot (\S+) (?:path {_QUOTED}|"
+    rf"resource {_QUOTED} in API group {_QUOTED} (?:in the namespace {_QUOTED}|at the cluster scope))"
+)
+_PLAIN = re.compile(r"[A-Za-z/*][A-Za-z0-9./*_-]*")
+"""Groups, resources and verbs that YAML reads as text without quotes."""
+_BY_NAME = frozenset({"impersonate"})
+"""Verbs that must not be granted for all objects of a kind at once."""
+
+ADVICE = "; add to the operator's "
+"""Beginning of the advice in an error, before the kind of role and the rule."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +43,7 @@ class Right:
     """A verb on a resource, or on a path."""
 
     account: str
-    """Service account, `namespace/name`; empty: the operator's own."""
+    """Service account, `namespace/name`; empty: the operator's own. Of a missing right: the user name."""
     namespace: str
     """Empty: cluster scope."""
     group: str
@@ -34,10 +53,6 @@ class Right:
     name: str = ""
     """Name of one object; empty: all."""
     path: str = ""
-
-    def missing(self, user: str) -> MissingRight:
-        """Return the right as one that a user lacks."""
-        return MissingRight(user, self.verb, self.group, self.resource, self.namespace, self.name, self.path)
 
     def attributes(self) -> dict[str, Any]:
         """Return the spec of a SelfSubjectAccessReview."""
@@ -120,3 +135,82 @@ def _of_metrics(settings: Settings, *_: object) -> set[Right]:
 
 
 OF_METRICS = RequiredRights(of_operator=_of_metrics)
+
+
+def read(message: str) -> Right | None:
+    """Parse the message of a 403; None if RBAC did not deny the request."""
+    matched = _MESSAGE.match(message)
+    if matched is None:
+        return None
+    name, user, verb, path, resource, group, namespace = (_text(part) for part in matched.groups())
+    if not resource:
+        return Right(user, "", "", "", verb, path=path)
+    return Right(user, namespace, group, resource, verb, name if verb in _BY_NAME else "")
+
+
+def rule(missing: Right, verbs: Iterable[str]) -> str:
+    """Return the rule that allows these verbs, as YAML in one line."""
+    listed = f"verbs: {_list(verbs)}"
+    if not missing.resource:
+        return f"{{nonResourceURLs: {_list([missing.path])}, {listed}}}"
+    names = f"resourceNames: [{json.dumps(missing.name)}], " if missing.name else ""
+    return f"{{apiGroups: {_list([missing.group])}, resources: {_list([missing.resource])}, {names}{listed}}}"
+
+
+def rule_for(group: str, resource: str, verbs: Iterable[str]) -> str:
+    """Return the rule that allows verbs on all objects of a resource."""
+    return rule(Right("", "", group, resource, ""), verbs)
+
+
+def where(missing: Right) -> str:
+    """Return the kind of role to add the rule to."""
+    return "Role" if missing.namespace else "ClusterRole"
+
+
+def sentences(rights: Iterable[Right], absent_user: str = "") -> tuple[str, ...]:
+    """Return a sentence per resource: the denied verbs, the user, and the rule to add. The order is deterministic.
+
+    `absent_user` is the name of a service account that does not exist.
+    """
+    verbs: dict[Right, list[str]] = {}
+    for right in sorted(set(rights)):
+        verbs.setdefault(replace(right, verb=""), []).append(right.verb)
+    targets = sorted(verbs, key=lambda right: (right.account, right.group, right.resource, right))
+    return tuple(
+        f"forbidden: {', '.join(verbs[target])} {_subject(target)} (as {target.account}); "
+        + ("this service account does not exist: create it, and " if target.account == absent_user else "")
+        + f"add to its {where(target)}: {rule(target, verbs[target])}"
+        for target in targets
+    )
+
+
+def _subject(right: Right) -> str:
+    if not right.resource:
+        return right.path
+    resource, slash, subresource = right.resource.partition("/")
+    qualified = resource + (f".{right.group}" if right.group else "") + slash + subresource
+    name = f" {right.name}" if right.name else ""
+    return f"{qualified}{name} {f'in namespace {right.namespace}' if right.namespace else 'at the cluster scope'}"
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(text if _PLAIN.fullmatch(text) else json.dumps(text) for text in texts)}]"
+
+
+def _text(quoted: str | None) -> str:
+    """Undo the quoting of Go's `%q` and the HTML escapes of the API server."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", quoted or ""))
+
+
+async def is_allowed(client: Client, right: Right) -> bool:
+    """Return whether the operator has a right, by a review that every account may create. Raises ApiError."""
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.attributes()}
+    answer = await client.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+async def own_user(client: Client) -> str:
+    """Return the operator's user name; empty if the API server does not contain it. Raises ApiError."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    answer = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+    return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from runner.base import log
+from runner.core.kube import rights
 from runner.core.kube.client import Client
+from runner.core.kube.rights import Right
 from runner.core.watches.watch import Watch
 from runner.values.errors import PASSING, ApiError, ConfigError, NotFoundError
 
 MANAGER = "controller-manager"
 _USER = "system:serviceaccount:"
-_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-_MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _log = log.get(__name__)
 
 
@@ -95,16 +95,12 @@ async def _resolve(client: Client, written: str, names: tuple[str, ...]) -> str:
 
 async def _may_impersonate(client: Client, account: str) -> bool:
     namespace, _, name = account.partition("/")
-    attributes = {"namespace": namespace, "verb": "impersonate", "resource": "serviceaccounts", "name": name}
-    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    answer = await client.request("POST", _MAY, body={**body, "spec": {"resourceAttributes": attributes}})
-    return bool((answer.get("status") or {}).get("allowed"))
+    return await rights.is_allowed(client, Right("", namespace, "", "serviceaccounts", "impersonate", name))
 
 
 async def _own_user(client: Client) -> str:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        answer = await client.request("POST", _SELF_REVIEWS, body=body)
+        return await rights.own_user(client)
     except ApiError as error:
         if isinstance(error, PASSING):
             raise
@@ -113,4 +109,3 @@ async def _own_user(client: Client) -> str:
             error=str(error),
         )
         return ""
-    return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner.base.config import atomic_file
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Meaning, meaning
@@ -189,10 +189,10 @@ class ClusterState(StateStore):
         except ApiError as error:
             if meaning(error) is not Meaning.REFUSED:
                 raise
-            text, advice, _ = str(error).partition(forbidden.ADVICE)
+            text, advice, _ = str(error).partition(rights.ADVICE)
             if advice:
                 role = f"Role in namespace {self.namespace}" if self.namespace else "ClusterRole"
-                text += f"{advice}{role}: {forbidden.rule_for('', self.resource.plural, self.verbs)}"
+                text += f"{advice}{role}: {rights.rule_for('', self.resource.plural, self.verbs)}"
             message = f"cannot {verb} {self.about}: {text}"
             raise StateError(message, status=error.status, reason=error.reason) from error
 

@@ -17,9 +17,9 @@ from typing import Protocol
 from weakref import WeakSet
 
 from runner.core.engine.run_secrets import RunSecrets
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.core.kube.discovery import ApiResource
-from runner.core.kube.forbidden import MissingRight
+from runner.core.kube.rights import Right
 from runner.values.objects import Object, ObjectKey, Owner, OwnerState
 from runner.values.slots import EMPTY, Slots
 
@@ -38,7 +38,7 @@ class RunStats:
     """GET requests for owned objects that the cache answered."""
     misses: int = 0
     """GET requests for owned objects that the API server answered."""
-    missing: set[MissingRight] = field(default_factory=set)
+    missing: set[Right] = field(default_factory=set)
     """The first rights that the run lacked."""
     absent_user: str | None = None
     """User name of the run's service account if it does not exist; empty if it can exist, None before the question."""
@@ -58,7 +58,7 @@ class RunStats:
         self.hits += hit
         self.misses += not hit
 
-    def lacks(self, right: MissingRight) -> None:
+    def lacks(self, right: Right) -> None:
         """Record a missing right."""
         if len(self.missing) < _MOST_RIGHTS:
             self.missing.add(right)
@@ -70,7 +70,7 @@ class RunStats:
 
     def forbidden(self) -> tuple[str, ...]:
         """Return a sentence with the RBAC rule to add for each missing right; equal rights give equal sentences."""
-        return forbidden.sentences(self.missing, self.absent_user or "")
+        return rights.sentences(self.missing, self.absent_user or "")
 
 
 async def _exists() -> OwnerState:

@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from runner.base import log
 from runner.base.credentials.auth import Credentials
-from runner.core.kube import forbidden, service_accounts
+from runner.core.kube import answers, rights, service_accounts
 from runner.core.proxy import request
 from runner.core.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
 from runner.core.proxy.handlers.authenticate import authenticate, kubeconfig
@@ -319,7 +319,7 @@ async def answered(call: Call, answer: Answer) -> None:
     if not statuses:
         return
     status = statuses[0]
-    missing = forbidden.read(str(status.get("message") or ""))
+    missing = rights.read(str(status.get("message") or ""))
     run = call.run.run
     if missing is not None:
         run.stats.lacks(missing)
@@ -327,7 +327,7 @@ async def answered(call: Call, answer: Answer) -> None:
             run.stats.absent_user = ""  # one question for each run
             if await run.account_exists() is False:
                 run.stats.absent_user = service_accounts.user(run.service_account)
-    if forbidden.terminating(status):
+    if answers.is_terminating(status):
         run.stats.terminates(call.info.namespace)
 
 

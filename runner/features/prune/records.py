@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from runner.base import log
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.state import StateError, until_available
@@ -265,8 +265,8 @@ class PruneDeletion:
             try:
                 await self._prune(entry, examined)
             except ForbiddenError as error:
-                right = forbidden.read(error.said)
-                why = forbidden.sentences([right])[0] if right else str(error)
+                right = rights.read(error.said)
+                why = rights.sentences([right])[0] if right else str(error)
                 problems.append(f"{entry}: {why}")
             except NotFoundError:
                 examined.record.drop(entry)

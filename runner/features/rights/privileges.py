@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from runner.base import log
 from runner.base.config.settings import Settings
 from runner.base.credentials.auth import OwnNamespaces
 from runner.base.monitoring.background import Work
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.rights import Places, RequiredRights, Right
@@ -30,8 +31,6 @@ from runner.values.objects import GVK
 _AT_ONCE = 4
 _AGAIN = 5.0
 """Seconds before the next check if a kind is not served yet, or if the API server is unavailable."""
-_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-_MAY = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _log = log.get(__name__)
 
 
@@ -70,22 +69,18 @@ class RightsCheck:
                 _log.warning("Cannot check the operator's rights", error=str(error))
                 return
             break
-        for sentence in forbidden.sentences(right.missing(user) for right in missing):
+        for sentence in rights.sentences(replace(right, account=user) for right in missing):
             _log.warning("The operator lacks a right; add the rule", problem=sentence)
 
     async def _lacks(self, right: Right) -> bool:
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": right.attributes()}
         async with self._turns:
-            answer = await self._client.request("POST", _MAY, body=body)
-        return not (answer.get("status") or {}).get("allowed")
+            return not await rights.is_allowed(self._client, right)
 
     async def _user(self) -> str:
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
-            answer = await self._client.request("POST", _SELF_REVIEWS, body=body)
+            return await rights.own_user(self._client) or "the operator"
         except ApiError:
             return "the operator"
-        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "the operator")
 
 
 class OperatorRights(Part):

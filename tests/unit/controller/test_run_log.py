@@ -15,7 +15,7 @@ from runner.base import log
 from runner.base.config.settings import TaskFormat
 from runner.core.engine.blocks import BlockWriter
 from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure, canceled
-from runner.core.kube.forbidden import MissingRight
+from runner.core.kube.rights import Right
 from runner.core.proxy.identity import RunStats
 from runner.core.queue import reasons
 from runner.core.queue.reasons import ReconcileRequest
@@ -31,7 +31,7 @@ def ended(make_job: Callable[..., Job]) -> Callable[..., list[str]]:
     def end(outcome: Outcome, *kinds: str) -> list[str]:
         stats = RunStats()
         for kind in kinds:
-            stats.lacks(MissingRight("me", "get", "", kind, "ns", "", ""))
+            stats.lacks(Right("me", "ns", "", kind, "get"))
         with capture_logs() as logs:
             record = run_log.start(job, ReconcileRequest(job.key, reasons.CREATED, (), 0, 0, 0.0))
             record.end(RunResult(outcome, None, (), "", None, 1.0), stats)

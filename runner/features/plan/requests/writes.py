@@ -13,7 +13,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
-from runner.core.kube import forbidden
+from runner.core.kube import rights
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer
 from runner.core.proxy.handlers import owners
@@ -275,7 +275,7 @@ async def _put(plan: PlanCall, path: str, body: Object) -> Answer:
 def _denied(plan: PlanCall, reply: Answer) -> str:
     """Return why a write is not validated, if only the validation needs the missing right. Raises StatusError."""
     message = str(reply.obj.get("message") or "")
-    missing = forbidden.read(message) if reply.status == HTTPStatus.FORBIDDEN else None
+    missing = rights.read(message) if reply.status == HTTPStatus.FORBIDDEN else None
     if missing is None or missing.verb == plan.info.verb:
         raise StatusError(reply)
     return f"the validation is forbidden: {message}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from runner.core.kube import forbidden
-from runner.core.kube.forbidden import MissingRight
+from runner.core.kube import rights
+from runner.core.kube.rights import Right
 
 ACCOUNT = "system:serviceaccount:tools:narrow"
 CREATE = (
@@ -18,33 +18,33 @@ CREATE = (
 @pytest.mark.parametrize(
     ("message", "right"),
     [
-        (CREATE, MissingRight(ACCOUNT, "create", "apps", "deployments", "x", "", "")),
+        (CREATE, Right(ACCOUNT, "x", "apps", "deployments", "create")),
         (
             (
                 f'pods "web" is forbidden: User "{ACCOUNT}" cannot get resource "pods/log" in API group "" in the '
                 'namespace "x": RBAC: role.rbac.authorization.k8s.io "gone" not found'
             ),
-            MissingRight(ACCOUNT, "get", "", "pods/log", "x", "", ""),
+            Right(ACCOUNT, "x", "", "pods/log", "get"),
         ),
         (
             f'nodes is forbidden: User "{ACCOUNT}" cannot watch resource "nodes" in API group "" at the cluster scope',
-            MissingRight(ACCOUNT, "watch", "", "nodes", "", "", ""),
+            Right(ACCOUNT, "", "", "nodes", "watch"),
         ),
         (
             f'forbidden: User "{ACCOUNT}" cannot get path "/logs/a&amp;b"',
-            MissingRight(ACCOUNT, "get", "", "", "", "", "/logs/a&b"),
+            Right(ACCOUNT, "", "", "", "get", path="/logs/a&b"),
         ),
         (
             (
                 'serviceaccounts "narrow" is forbidden: User "op\\"er\\\\ator" cannot impersonate resource '
                 '"serviceaccounts" in API group "" in the namespace "tools"'
             ),
-            MissingRight('op"er\\ator', "impersonate", "", "serviceaccounts", "tools", "narrow", ""),
+            Right('op"er\\ator', "tools", "", "serviceaccounts", "impersonate", "narrow"),
         ),
     ],
 )
-def test_a_missing_right_is_parsed_from_the_message_of_the_server(message: str, right: MissingRight) -> None:
-    assert forbidden.read(message) == right
+def test_a_missing_right_is_parsed_from_the_message_of_the_server(message: str, right: Right) -> None:
+    assert rights.read(message) == right
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_a_missing_right_is_parsed_from_the_message_of_the_server(message: str, 
     ],
 )
 def test_a_refusal_that_no_rule_prevents_is_not_a_missing_right(message: str) -> None:
-    assert forbidden.read(message) is None
+    assert rights.read(message) is None
 
 
 def test_each_resource_has_one_sentence_with_the_rule_for_all_missing_verbs() -> None:
-    found = forbidden.sentences(
+    found = rights.sentences(
         [
-            MissingRight(ACCOUNT, "patch", "apps", "deployments", "x", "", ""),
-            MissingRight(ACCOUNT, "get", "", "", "", "", "/metrics"),
-            MissingRight(ACCOUNT, "create", "apps", "deployments", "x", "", ""),
-            MissingRight(ACCOUNT, "patch", "apps", "deployments", "x", "", ""),
-            MissingRight(ACCOUNT, "list", "", "nodes", "", "", ""),
-            MissingRight("op", "impersonate", "", "serviceaccounts", "tools", "on", ""),
+            Right(ACCOUNT, "x", "apps", "deployments", "patch"),
+            Right(ACCOUNT, "", "", "", "get", path="/metrics"),
+            Right(ACCOUNT, "x", "apps", "deployments", "create"),
+            Right(ACCOUNT, "x", "apps", "deployments", "patch"),
+            Right(ACCOUNT, "", "", "nodes", "list"),
+            Right("op", "tools", "", "serviceaccounts", "impersonate", "on"),
         ]
     )
     assert found == (
@@ -98,10 +98,10 @@ def test_each_resource_has_one_sentence_with_the_rule_for_all_missing_verbs() ->
 
 
 def test_a_rule_is_valid_yaml_with_any_names() -> None:
-    right = MissingRight("op", "get", "", "", "", "", "/a, b]: '\"#")
-    assert yaml.safe_load(forbidden.rule(right, [right.verb])) == {"nonResourceURLs": [right.path], "verbs": ["get"]}
-    right = MissingRight("op", "impersonate", "authentication.k8s.io", "userextras/a.b/c", "", "null", "")
-    assert yaml.safe_load(forbidden.rule(right, [right.verb])) == {
+    right = Right("op", "", "", "", "get", path="/a, b]: '\"#")
+    assert yaml.safe_load(rights.rule(right, [right.verb])) == {"nonResourceURLs": [right.path], "verbs": ["get"]}
+    right = Right("op", "", "authentication.k8s.io", "userextras/a.b/c", "impersonate", "null")
+    assert yaml.safe_load(rights.rule(right, [right.verb])) == {
         "apiGroups": ["authentication.k8s.io"],
         "resources": ["userextras/a.b/c"],
         "resourceNames": ["null"],
