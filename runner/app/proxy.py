@@ -12,9 +12,9 @@ from typing import Any
 from runner.app.features import FEATURES
 from runner.core.kube import service_accounts
 from runner.core.kube.client import Client
+from runner.core.kube.discovery import ServedResources
 from runner.core.proxy.handlers.authenticate import Confined
-from runner.core.proxy.handlers.negotiate import Negotiate
-from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.forward import Negotiate
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.identity import Identities
 from runner.core.proxy.server import Proxy

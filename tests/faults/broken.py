@@ -55,7 +55,7 @@ def _break_relisting() -> None:
         changes = apply(self, scope, event)
         lists = self._relist
         is_listing = lists._missing.get(scope) is not None or isinstance(event, Synced)
-        return [] if is_listing and lists.is_synced(scope) else changes
+        return [] if is_listing and scope in lists._synced else changes
 
     setattr(Cache, "apply", deaf)
 

@@ -21,9 +21,9 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.health import Health, HealthState
 from runner.core.kube.object_state import ObjectState
-from runner.core.kube.watch import Watcher, covering, problem_of
+from runner.core.kube.watch import Watcher
 from runner.core.kube.watch_events import Applied, Deleted, Requested, Restarted, Synced, WatchEvent
-from runner.core.kube.watch_health import WatchState
+from runner.core.kube.watch_health import WatchState, covering, problem_of
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
@@ -82,6 +82,7 @@ class DependentKind:
         """Receives the owners of each object that may have changed; None: of any, after a list."""
         self._client = client
         self._watchers = watched
+        self._healths = [watcher.health for watcher in watched]
         self._listener: KindListener | None = None
         self._on_change = on_change
         self._settled = settled
@@ -119,37 +120,36 @@ class DependentKind:
         """Return True if this watch covers a resource of the same kind: the same version, or this one still works."""
         if resource.gvk == self.gvk:
             return True
-        return any(watcher.health.state is not WatchState.WAITING_FOR_KIND for watcher in self._watchers)
+        return any(watched.state is not WatchState.WAITING_FOR_KIND for watched in self._healths)
 
     def problems(self) -> list[str]:
         """Return the problems of the watches. A kind that the API server does not serve has none."""
-        healths = (watcher.health for watcher in self._watchers)
-        return [f"{self.gvk}: {health.problem}" for health in healths if health.problem]
+        return [f"{self.gvk}: {watched.problem}" for watched in self._healths if watched.problem]
 
     @property
     def is_live(self) -> bool:
         """True unless no namespace is watched."""
-        return problem_of(self._watchers) is None
+        return problem_of(self._healths) is None
 
     def unknown(self, namespace: str) -> str:
         """Return why the objects in a namespace (empty: in any) are not known; empty if they are.
 
         If the kind is not served, they are known as they were last, and a list shows what has changed.
         """
-        for watcher in covering(self._watchers, namespace):
-            problem, scope = watcher.health.problem, watcher.namespace
-            if problem or not self.ledger.is_synced(scope):
+        for watched in covering(self._healths, namespace):
+            problem, scope = watched.problem, watched.namespace
+            if problem or not watched.is_listed:
                 where = f" in the namespace {scope}" if scope else ""
                 return f"{self.gvk.kind}{where}: {problem or 'not listed yet'}"
         return ""
 
     def is_listed(self, namespace: str) -> bool:
         """Return True if the objects in a namespace (empty: in each) were ever listed completely."""
-        return all(self.ledger.is_synced(watcher.namespace) for watcher in covering(self._watchers, namespace))
+        return all(watched.is_listed for watched in covering(self._healths, namespace))
 
     def is_refused(self, namespace: str) -> bool:
         """Return True if the API server refuses to list the objects in a namespace (empty: in one of them)."""
-        return any(watcher.health.is_refused for watcher in covering(self._watchers, namespace))
+        return any(watched.is_refused for watched in covering(self._healths, namespace))
 
     def owned_by(self, owner: ObjectRef) -> list[Owned]:
         """Return the dependents of an owner."""
@@ -193,7 +193,7 @@ class DependentKind:
         for notification in notifications:
             self._on_change(notification)
         if isinstance(event, Synced) and not self._is_listed:
-            self._is_listed = all(self.ledger.is_synced(watcher.namespace) for watcher in self._watchers)
+            self._is_listed = all(watched.is_listed for watched in self._healths)
             if self._is_listed:
                 self._settled(self)
 

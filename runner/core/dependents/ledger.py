@@ -139,10 +139,6 @@ class Ledger:
         state = (entry.unread or entry.seen) if entry is not None else None
         return (state.uid, state.version) if state is not None and state.targets and state.version else None
 
-    def is_synced(self, scope: str) -> bool:
-        """True if a list of `scope` was ever complete."""
-        return self._relist.is_synced(scope)
-
     def requested(self, scope: str) -> None:
         """Note that a list of `scope` is requested next. The API server may answer before later writes."""
         self._relist.request(scope)

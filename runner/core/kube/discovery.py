@@ -9,13 +9,16 @@ Must not import: the client (it imports this).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
 from runner.values.errors import KindNotFoundError, NotFoundError
 from runner.values.objects import GVK, Object, maps
+
+_LOOKUP_TTL = 300.0
+_MOST_LOOKUPS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,34 @@ class Discovery:
     def forget(self, gvk: GVK) -> None:
         """Request the kind again next time, because it may have changed."""
         self._found.pop(gvk, None)
+
+
+class ServedResources:
+    """The API server's resources by group, version and plural, cached for five minutes.
+
+    An unknown plural is looked up each time, since a run can have installed it a moment ago.
+    """
+
+    def __init__(self, client: DiscoveryClient, clock: Callable[[], float]) -> None:
+        self._client = client
+        self._clock = clock
+        self._lookups: dict[tuple[str, str], tuple[float, dict[str, ApiResource]]] = {}
+        """Time of each lookup, and resources by plural."""
+
+    async def find(self, group: str, version: str, plural: str) -> ApiResource | None:
+        """Return a resource; None if the API server does not serve it. Raises ApiError."""
+        key, now = (group, version), self._clock()
+        at, resources = self._lookups.get(key, (now, {}))
+        if len(self._lookups) >= _MOST_LOOKUPS:
+            self._lookups.clear()  # a client can ask for any group
+        if plural not in resources or at < now - _LOOKUP_TTL:
+            resources = {resource.plural: resource for resource in (await served(self._client, *key)).values()}
+            self._lookups[key] = now, resources
+        return resources.get(plural)
+
+    def forget(self) -> None:
+        """Drop all lookups: the served resources can have changed."""
+        self._lookups.clear()
 
 
 async def served(client: DiscoveryClient, group: str, version: str) -> dict[GVK, ApiResource]:

@@ -11,18 +11,21 @@ caller owns the result of `get`. Only the watch, or a complete list, removes an 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Container, Sequence
 from functools import partial
 
+from runner.base import log
 from runner.core.kube.cache import Cache, Change, Summary
 from runner.core.kube.client import Client, Selection
-from runner.core.kube.deselected import DeselectedObjects
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.watch import covering, problem_of, watchers
-from runner.core.kube.watch_events import WatchEvent
-from runner.core.kube.watch_health import ABSENT, PRESENT, Presence, Unknown, WatchState
+from runner.core.kube.watch import ObjectWatch, watchers
+from runner.core.kube.watch_events import Applied, Restarted, Synced, WatchEvent
+from runner.core.kube.watch_health import ABSENT, PRESENT, Presence, Unknown, WatchState, covering, problem_of
 from runner.core.watches import field_selectors
-from runner.values.objects import GVK, Object, ObjectKey, uid_of
+from runner.values.backoff import JitteredBackoff
+from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError
+from runner.values.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, uid_of
 
 _SILENCE = 900.0
 """Seconds. A watch ends and is opened again after half of it at the latest, even if the network fails silently."""
@@ -46,6 +49,8 @@ class Informer:
         self.namespaces = tuple(namespaces)
         """Watched namespaces; empty for all."""
         self._cache = Cache(kept)
+        self._left = Cache()
+        """Deselected objects that are being deleted."""
         self._deselected: DeselectedObjects | None = None
         self.revision = 0
         """Number of changes so far."""
@@ -57,6 +62,7 @@ class Informer:
         if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
             within = field_selectors.lasting(selection.fields)
             self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within, self._cache)
+            self._left = self._deselected.objects
 
     def __len__(self) -> int:
         """Count the selected objects."""
@@ -68,7 +74,7 @@ class Informer:
 
     def all_keys(self) -> list[ObjectKey]:
         """Return the keys of the selected objects and of the deselected ones that are being deleted."""
-        return [*self._cache.keys(), *(self._deselected.deleting() if self._deselected is not None else ())]
+        return [*self._cache.keys(), *self._left.keys()]
 
     def __contains__(self, key: ObjectKey) -> bool:
         """Return True if the object exists and is selected."""
@@ -76,10 +82,7 @@ class Informer:
 
     def get(self, key: ObjectKey) -> Object | None:
         """Return an object as last seen; None if it does not exist."""
-        obj = self._cache.get(key)
-        if obj is None and self._deselected is not None:
-            obj = self._deselected.get(key)
-        return obj
+        return self._cache.get(key) or self._left.get(key)
 
     def summary(self, key: ObjectKey) -> Summary | None:
         """Return the summary of a selected object without parsing it."""
@@ -87,14 +90,12 @@ class Informer:
 
     def excess(self, key: ObjectKey) -> str:
         """Return why a run cannot receive an object; empty if it can."""
-        summary = self._cache.summary(key)
-        if summary is None and self._deselected is not None:
-            summary = self._deselected.summary(key)
+        summary = self._cache.summary(key) or self._left.summary(key)
         return summary.excess if summary is not None else ""
 
     def problem(self) -> str | None:
         """Return the reason why the kind is not watched; None if it is watched or not served yet."""
-        return problem_of(self._watchers)
+        return problem_of(self._healths)
 
     def waits(self) -> bool:
         """Return True while the API server does not serve the kind."""
@@ -112,10 +113,10 @@ class Informer:
 
     def unknown(self, namespace: str = "") -> Unknown | None:
         """Return why it is unknown which objects exist in a namespace (empty: in any); None if it is known."""
-        of_namespace = covering(self._watchers, namespace)
+        of_namespace = covering(self._healths, namespace)
         if not of_namespace:
             return Unknown(self._watchers[0].gvk, namespace, "the operator does not watch it", 0.0)
-        return next((watcher.health.unknown for watcher in of_namespace if watcher.health.unknown is not None), None)
+        return next((health.unknown for health in of_namespace if health.unknown is not None), None)
 
     def presence(self, key: ObjectKey, uid: str = "") -> Presence:
         """Return whether a watched object exists. With `uid`: whether it has this UID."""
@@ -174,3 +175,101 @@ class Informer:
             changed(change)
             if self._deselected is not None:
                 (self._deselected.look if change.new is None else self._deselected.forget)(change.key)
+
+
+class DeselectedObjects:
+    """Objects of one kind that left the selection with the operator's finalizer, while they are being deleted.
+
+    A change of a label or field can take an object out of the selection. The watch then does not contain it, but its
+    deletion would wait for the finalizer forever. One metadata watch of each namespace (or of all) reports the objects
+    with the finalizer that are being deleted. Those that are not selected are read completely. An object is forgotten
+    when it is gone, has lost the finalizer, or is selected again.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        discovery: Discovery,
+        gvk: GVK,
+        namespaces: Sequence[str],
+        finalizer: str,
+        within: str,
+        selected: Container[ObjectKey],
+    ) -> None:
+        """`within` is a field selector that no object can leave; other objects were never selected."""
+        self._client = client
+        self._discovery = discovery
+        self._gvk = gvk
+        self._finalizer = finalizer
+        self._selected = selected
+        self.objects = Cache()
+        self._deleting: dict[str, set[ObjectKey]] = {}
+        """All objects with the finalizer that are being deleted, by scope of the watch."""
+        self._due: dict[ObjectKey, None] = {}
+        """Objects to read."""
+        self._is_due = asyncio.Event()
+        selection = Selection(fields=within, metadata_only=True)
+        self._watches: list[ObjectWatch] = []
+        for watcher in watchers(client, discovery, gvk, namespaces, selection):
+            keys = self._deleting.setdefault(watcher.namespace, set())
+            self._watches.append(ObjectWatch(watcher, keys.copy, partial(self._saw, keys)))
+        self._log = log.get(__name__, gvk=str(gvk))
+        self._logged = log.Once()
+
+    def look(self, key: ObjectKey) -> None:
+        """Read an object soon that is not selected any more, or that has changed."""
+        if key not in self._selected and any(key in keys for keys in self._deleting.values()):
+            self._due[key] = None
+            self._is_due.set()
+
+    def forget(self, key: ObjectKey) -> None:
+        """Forget an object that is selected again, is gone, or has lost the finalizer."""
+        self._due.pop(key, None)
+        if key in self.objects:
+            self.objects.apply(str(key), Restarted(str(key)))
+            self.objects.apply(str(key), Synced())
+
+    async def follow(self, changed: Callable[[Change], None]) -> None:
+        """Watch until cancelled; `changed` receives the objects."""
+        async with asyncio.TaskGroup() as group:
+            for watch in self._watches:
+                group.create_task(watch.follow())
+            backoffs: defaultdict[str, JitteredBackoff] = defaultdict(partial(JitteredBackoff, 1.0, 30.0))
+            while True:
+                key = await self._next()
+                try:
+                    await self._read(changed, key)
+                except (ApiError, ApiUnavailableError) as error:
+                    if self._logged.is_new(key.namespace):
+                        self._log.warning("Cannot read objects outside the selection; retrying", error=str(error))
+                    # Objects of other namespaces do not wait: the error may concern this one alone.
+                    asyncio.get_running_loop().call_later(backoffs[key.namespace].next(), self.look, key)
+                else:
+                    backoffs.pop(key.namespace, None)
+                    self._logged.reset(key.namespace)
+
+    async def _next(self) -> ObjectKey:
+        while not self._due:
+            self._is_due.clear()
+            await self._is_due.wait()
+        key = next(iter(self._due))
+        del self._due[key]
+        return key
+
+    async def _read(self, changed: Callable[[Change], None], key: ObjectKey) -> None:
+        """Read an object. Raises ApiError or ApiUnavailableError."""
+        try:
+            obj = await self._client.get(await self._discovery.find(self._gvk), key)
+        except NotFoundError:
+            return  # the watch is about to report it
+        if key not in self._selected and is_deleting(obj) and self._finalizer in finalizers_of(obj):
+            for change in self.objects.apply(str(key), Applied(obj)):
+                changed(change)
+
+    def _saw(self, keys: set[ObjectKey], key: ObjectKey, obj: Object | None) -> None:
+        if obj is not None and is_deleting(obj) and self._finalizer in finalizers_of(obj):
+            keys.add(key)
+            self.look(key)
+        else:
+            keys.discard(key)
+            self.forget(key)

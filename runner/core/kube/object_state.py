@@ -310,7 +310,8 @@ def difference(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) ->
 
 
 def _changed_parts(old: ObjectState, new: ObjectState, *, trigger: StatusTrigger) -> list[str]:
-    changed = [name for name in ("labels", "annotations", "finalizers", "owners") if _differ(old, new, name)]
+    metadata_parts = ("labels", "annotations", "finalizers", "owners")
+    changed = [name for name in metadata_parts if getattr(old, name) != getattr(new, name)]
     if old.content is not None and new.content is not None:
         changed += ["content"] if old.content != new.content else []
     elif old.generation != new.generation:
@@ -354,10 +355,6 @@ def sentence(what: str, fields: tuple[str, ...]) -> str:
     if not fields:
         return what
     return f"changed: {', '.join(fields[:_MOST_NAMED])}" + (" and more" if len(fields) > _MOST_NAMED else "")
-
-
-def _differ(old: ObjectState, new: ObjectState, name: str) -> bool:
-    return bool(getattr(old, name) != getattr(new, name))
 
 
 def _written_with_status(meta: Mapping[str, Any]) -> set[str]:

@@ -157,11 +157,6 @@ def rule(missing: Right, verbs: Iterable[str]) -> str:
     return f"{{apiGroups: {_list([missing.group])}, resources: {_list([missing.resource])}, {names}{listed}}}"
 
 
-def rule_for(group: str, resource: str, verbs: Iterable[str]) -> str:
-    """Return the rule that allows verbs on all objects of a resource."""
-    return rule(Right("", "", group, resource, ""), verbs)
-
-
 def where(missing: Right) -> str:
     """Return the kind of role to add the rule to."""
     return "Role" if missing.namespace else "ClusterRole"

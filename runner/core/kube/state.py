@@ -23,6 +23,7 @@ from runner.core.kube import rights
 from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.meaning import Meaning, meaning
+from runner.core.kube.rights import Right
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import PASSING, ApiError, ConflictError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, annotations_of, key_of, metadata, uid_of
@@ -191,8 +192,9 @@ class ClusterState(StateStore):
                 raise
             text, advice, _ = str(error).partition(rights.ADVICE)
             if advice:
-                role = f"Role in namespace {self.namespace}" if self.namespace else "ClusterRole"
-                text += f"{advice}{role}: {rights.rule_for('', self.resource.plural, self.verbs)}"
+                needed = Right("", self.namespace, "", self.resource.plural, "")
+                role = rights.where(needed) + (f" in namespace {self.namespace}" if self.namespace else "")
+                text += f"{advice}{role}: {rights.rule(needed, self.verbs)}"
             message = f"cannot {verb} {self.about}: {text}"
             raise StateError(message, status=error.status, reason=error.reason) from error
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol, TypeVar
+from typing import NoReturn
 
 import orjson
 
@@ -39,6 +39,7 @@ from runner.core.kube.watch_events import (
     Next,
     Page,
     Position,
+    Relist,
     Requested,
     Restarted,
     ServerTraits,
@@ -46,12 +47,13 @@ from runner.core.kube.watch_events import (
     StepEnd,
     Synced,
     Take,
+    WatchEvent,
     next_step,
 )
 from runner.core.kube.watch_health import WatchHealth, WatchState
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import GVK, Object, metadata
+from runner.values.objects import GVK, Object, ObjectKey, key_of, metadata
 
 _EARLY = 2.0
 """Seconds before its timeout at which a watch may end and still end regularly."""
@@ -106,24 +108,19 @@ class Pacer:
 class WatchStream:
     """A watch request from start to end, as typed events. Read it once.
 
-    Promises: an ERROR event raises its ApiError. A watch that is silent, breaks or is closed immediately raises
-    ApiUnavailableError. One that the server ends at its timeout just ends.
+    Promises: an ERROR event ends it with its ApiError. A watch that is silent, breaks or is closed at once ends with
+    ApiUnavailableError. One that the server ends at its timeout ends without an error.
     """
 
     def __init__(
         self, client: Client, path: str, selection: Selection, policy: WatchPolicy, health: WatchHealth, version: str
     ) -> None:
         """`version` is the resourceVersion to watch from."""
-        self.version = version
-        """Version until which all changes were reported."""
-        self.has_bookmarks = False
-        """True if the server sent a bookmark."""
-        self.was_open = False
-        """True if the server accepted the watch."""
         self.settled = False
         """True if the watch lasted longer than a moment; set at its end."""
-        self.timed_out = False
-        """True if the watch reached the idle limit without an event."""
+        self._version = version
+        """Version until which all changes were reported."""
+        self._has_bookmarks = False
         self._is_silent = True
         self._client = client
         self._path = path
@@ -131,37 +128,43 @@ class WatchStream:
         self._policy = policy
         self._health = health
 
-    async def read(self, take: Take) -> None:
-        """Pass the events to `take` until the server ends the watch. Raises ApiError or ApiUnavailableError."""
+    async def read(self, take: Take) -> StepEnd:
+        """Pass the events to `take` until the server ends the watch; return the end."""
         request, policy = f"watch of {self._path}", self._policy
         time, pacer = asyncio.get_running_loop().time, Pacer(policy.slice)
         timeout = int(random.uniform(policy.shortest_watch, policy.longest_watch))  # noqa: S311 - spreads load
         opening = self._client.stream(
             self._path, self._params(timeout), idle=policy.idle_limit, metadata_only=self._selection.metadata_only
         )
-        async with opening as lines:
-            began, regularly = time(), False
-            self.was_open = True
-            self._health.opened()
-            self._health.complete()
-            try:
-                async for line in lines:
-                    self._process(*_decode(line, request), request, take)
-                    await pacer.breathe()
-                regularly = time() - began >= max(policy.settled, timeout - _EARLY)
-            except ApiUnavailableError as error:
-                # Not measured: the limit counts from the last byte, which a busy event loop reads later.
-                self.timed_out = self._is_silent and isinstance(error.__cause__, TimeoutError)
-                raise
-            finally:
-                self.settled = time() - began >= policy.settled
-                self._health.closed(regularly=regularly)
-        if not self.settled:
-            raise ApiUnavailableError(f"{request}: the server closed it immediately")
+        error: ApiError | ApiUnavailableError | None = None
+        was_open = False
+        try:
+            async with opening as lines:
+                was_open, began, regularly = True, time(), False
+                self._health.opened()
+                self._health.complete()
+                try:
+                    async for line in lines:
+                        self._process(*_decode(line, request), request, take)
+                        await pacer.breathe()
+                    regularly = time() - began >= max(policy.settled, timeout - _EARLY)
+                finally:
+                    self.settled = time() - began >= policy.settled
+                    self._health.closed(regularly=regularly)
+            if not self.settled:
+                error = ApiUnavailableError(f"{request}: the server closed it immediately")
+        except (ApiError, ApiUnavailableError) as caught:
+            error = caught
+        # Not measured: the limit counts from the last byte, which a busy event loop reads later.
+        was_silent = was_open and self._is_silent and isinstance(getattr(error, "__cause__", None), TimeoutError)
+        position = From(self._path, self._version) if self._version else Start()
+        return StepEnd(
+            *(position, error), was_accepted=was_open, was_silent=was_silent, has_bookmarks=self._has_bookmarks
+        )
 
     def _params(self, timeout: int) -> dict[str, str]:
         return {
-            "resourceVersion": self.version,
+            "resourceVersion": self._version,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout),
@@ -175,10 +178,10 @@ class WatchStream:
         self._health.contacted()
         self._is_silent = False
         if kind == "BOOKMARK":
-            self.has_bookmarks = True
+            self._has_bookmarks = True
         else:
             take(Deleted(obj) if kind == "DELETED" else Applied(obj))
-        self.version = str(metadata(obj).get("resourceVersion") or "")
+        self._version = str(metadata(obj).get("resourceVersion") or "")
 
 
 def _decode(line: bytes, request: str) -> tuple[str, Object]:
@@ -192,17 +195,6 @@ def _decode(line: bytes, request: str) -> tuple[str, Object]:
 
 
 _BAD_REQUEST = 400
-
-
-class _Watch(Protocol):
-    """Watch of one of the namespaces of a kind."""
-
-    @property
-    def health(self) -> WatchHealth:
-        """State of the watch."""
-
-
-W = TypeVar("W", bound=_Watch)
 
 
 class Watcher:
@@ -268,9 +260,9 @@ class Watcher:
         self.health.accepted(WatchState.LIVE)
         if not self.health.is_redundant:
             self.health.is_redundant = True
-            take(Requested())
-            take(Restarted(self.namespace))
-            take(Synced())
+            self.health.is_listed = True
+            for event in (Requested(), Restarted(self.namespace), Synced()):
+                take(event)
         self.health.complete()
         await asyncio.sleep(self._policy.longest_kind_poll)
         return StepEnd(Start(), was_accepted=True)
@@ -295,6 +287,7 @@ class Watcher:
             await pacer.breathe()
         if answer.cont:
             return StepEnd(Page(page.path, answer.cont, limit), was_accepted=True)
+        self.health.is_listed = True
         take(Synced())
         self.health.complete()
         # Kubernetes lists have a version. If one has none, "0" starts the watch from any version.
@@ -303,24 +296,14 @@ class Watcher:
     async def _watch(self, path: str, version: str, take: Take) -> StepEnd:
         """Watch from a version."""
         stream = WatchStream(self._client, path, self._selection, self._policy, self.health, version)
-        error: ApiError | ApiUnavailableError | None = None
-        try:
-            await stream.read(take)
-        except (ApiError, ApiUnavailableError) as caught:
-            error = caught
-        else:
+        end = await stream.read(take)
+        if end.error is None:
             # The server ends a kind's watches when its CRD changes too; perhaps it got a status subresource.
             self._discovery.forget(self.gvk)
         if stream.settled:
             # Not sooner: a server may open every watch and close it at once.
             self._backoff.reset()
-        return StepEnd(
-            From(path, stream.version) if stream.version else Start(),
-            error,
-            was_accepted=stream.was_open,
-            was_silent=stream.timed_out,
-            has_bookmarks=stream.has_bookmarks,
-        )
+        return end
 
     def _failed(self, action: Next, error: ApiError | ApiUnavailableError) -> float:
         """Report an error; return the seconds until the next step."""
@@ -364,17 +347,50 @@ def watchers(
     )
 
 
-def covering(watches: Sequence[W], namespace: str) -> Sequence[W]:
-    """Return the watches of a namespace; all if it is empty, none if no one watches it."""
-    of_namespace = [watch for watch in watches if not namespace or watch.health.namespace in {"", namespace}]
-    return [watches[0] if watch.health.is_redundant else watch for watch in of_namespace]
+class ObjectWatch:
+    """The objects that one watcher reports.
 
-
-def problem_of(watched: Sequence[Watcher]) -> str | None:
-    """Return why objects are not watched; None if they are, or if the kind is not served yet.
-
-    A refusal counts for its namespace: it is a problem of all only if each namespace is refused.
+    Guarantees: `saw` receives every object of an event, and the absence of each expected object that a list did not
+    contain.
     """
-    failing = [watcher.health for watcher in watched if watcher.health.problem]
-    serious = failing if len(failing) == len(watched) else [health for health in failing if not health.is_refused]
-    return next((health.problem for health in serious), None)
+
+    def __init__(
+        self,
+        watcher: Watcher,
+        expected: Callable[[], Iterable[ObjectKey]],
+        saw: Callable[[ObjectKey, Object | None], None],
+        synced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`expected` returns the objects that a list may contain; `saw` receives an object, or None if it is absent.
+
+        `synced` is called when a list is complete for the first time.
+        """
+        self.health = watcher.health
+        self._watcher = watcher
+        self._expected = expected
+        self._saw = saw
+        self._synced = synced
+        self.is_synced = False
+        """True if a list was ever complete."""
+        self._relist = Relist()
+
+    async def follow(self) -> NoReturn:
+        """Watch until cancelled."""
+        await self._watcher.follow(self._take)
+
+    def _take(self, event: WatchEvent) -> None:
+        scope = self.health.namespace
+        match event:
+            case Restarted():
+                self._relist.begin(scope, self._expected())
+            case Applied(obj):
+                self._relist.saw(key_of(obj))
+                self._saw(key_of(obj), obj)
+            case Deleted(obj):
+                self._saw(key_of(obj), None)
+            case Synced():
+                for key in self._relist.end(scope):
+                    self._saw(key, None)
+                if not self.is_synced:
+                    self.is_synced = True
+                    self._synced()

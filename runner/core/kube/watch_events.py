@@ -80,10 +80,6 @@ class Relist:
         self._synced.add(scope)
         return self._missing.pop(scope, {}).keys()
 
-    def is_synced(self, scope: str) -> bool:
-        """True if a list of the scope was ever complete."""
-        return scope in self._synced
-
     def is_initial(self, scope: str) -> bool:
         """True during the lists of a scope that none was complete before."""
         return scope in self._missing and scope not in self._synced

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import TypeAlias
@@ -78,6 +78,8 @@ class WatchHealth:
         """Whether the API server refuses the watch now."""
         self.is_redundant = False
         """Whether the watch of another namespace covers the kind, which is cluster-scoped."""
+        self.is_listed = False
+        """Whether a list was ever complete."""
         self.unknown: Unknown | None = Unknown(gvk, namespace, "they were not listed yet", time.time())
         """Why it is unknown which objects exist; None while it is known."""
         self.known_again: Callable[[], None] = lambda: None
@@ -163,3 +165,19 @@ class WatchHealth:
         if self.last_error != text or now - logged_at >= self._repeat_log:
             self._logged = (self.last_error, now)
             self._log.warning("Watch failed; retrying", error=self.last_error, **advice)
+
+
+def covering(healths: Sequence[WatchHealth], namespace: str) -> list[WatchHealth]:
+    """Return the watches of a namespace; all if it is empty, none if no one watches it."""
+    of_namespace = [health for health in healths if not namespace or health.namespace in {"", namespace}]
+    return [healths[0] if health.is_redundant else health for health in of_namespace]
+
+
+def problem_of(healths: Sequence[WatchHealth]) -> str | None:
+    """Return why objects are not watched; None if they are, or if the kind is not served yet.
+
+    A refusal counts for its namespace: it is a problem of all only if each namespace is refused.
+    """
+    failing = [health for health in healths if health.problem]
+    serious = failing if len(failing) == len(healths) else [health for health in failing if not health.is_refused]
+    return next((health.problem for health in serious), None)

@@ -100,7 +100,6 @@ class Call:
     _kept: bytearray | None = field(default_factory=bytearray, init=False, repr=False)
     """Streamed content, to repeat the request; None if it is too large."""
     _has_turn: bool = field(default=False, init=False, repr=False)
-    _media: str = field(default="", init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
 
     @property
@@ -113,9 +112,7 @@ class Call:
     @property
     def media(self) -> str:
         """The media type of the content."""
-        if not self._media:
-            self._media = content.media_type(self.head.get(b"content-type"))
-        return self._media
+        return content.media_type(self.head.get(b"content-type"))
 
     async def data(self) -> bytes | None:
         """Read the complete content; None if it is too large, and it is still streamed."""
@@ -213,7 +210,6 @@ class Answer:
     """The connection to the API server after a protocol upgrade."""
     take_turn: Callable[[], Awaitable[None]] | None = field(repr=False, default=None)
     """Waits until large content may be held."""
-    _media: str = field(default="", init=False, repr=False)
     _is_read: bool = field(default=False, init=False, repr=False)
     _data: bytes | None = field(default=None, init=False, repr=False)
     _parsed: Parsed | None = field(default=None, init=False, repr=False)
@@ -226,9 +222,7 @@ class Answer:
     @property
     def media(self) -> str:
         """The media type of the content."""
-        if not self._media:
-            self._media = content.media_type(messages.get(self.headers, b"content-type"))
-        return self._media
+        return content.media_type(messages.get(self.headers, b"content-type"))
 
     async def whole(self, most: int) -> bytes | None:
         """Read the content, which is still sent to the client; None if it exceeds `most` bytes and is streamed."""

@@ -31,10 +31,9 @@ from runner.core.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.core.proxy.handlers.forward import Forward
 from runner.core.proxy.http import messages
 from runner.core.proxy.http.connection import Body, BrokenError, MalformedError
-from runner.core.proxy.http.ends import ClientConnection, ServerConnection
+from runner.core.proxy.http.ends import ClientConnection, ServerConnection, Upstream
 from runner.core.proxy.http.limits import Newcomers, Turns
 from runner.core.proxy.http.messages import Headers, RequestHead
-from runner.core.proxy.http.upstream import Upstream
 from runner.core.proxy.identity import Identities
 from runner.values.errors import PASSING, ConfigError
 
@@ -129,7 +128,7 @@ class Proxy:
         client = _Client(self._handle, self._malformed.note, self._newcomers, self._turns)
         task = asyncio.create_task(client.serve())
         self._clients[task] = client
-        client.connection.call_when_lost(partial(_end, client, task))
+        client.connection.on_lost = partial(_end, client, task)
         task.add_done_callback(self._ended)
         return client.connection
 

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from runner.core.dependents.notification import Trigger
     from runner.core.dependents.watching import Dependents
     from runner.core.kube.client import CallObserver, Client
-    from runner.core.kube.discovery import Discovery
+    from runner.core.kube.discovery import Discovery, ServedResources
     from runner.core.proxy.calls import Handler, Observer, Proceed
-    from runner.core.proxy.handlers.served import ServedResources
     from runner.core.proxy.identity import ActiveRun
     from runner.core.queue.queue import WorkQueue
     from runner.core.queue.reasons import Cause, Mark, RunReason

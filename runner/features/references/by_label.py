@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import Discovery
-from runner.core.kube.object_watch import ObjectWatch
-from runner.core.kube.watch import covering, watchers
-from runner.core.kube.watch_health import WatchState
+from runner.core.kube.watch import ObjectWatch, watchers
+from runner.core.kube.watch_health import WatchHealth, WatchState, covering
 from runner.features.references.state import ReferenceChange, ReferencedState
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
@@ -66,16 +65,16 @@ class LabelledReferences:
 
     def is_seen(self, namespace: str) -> bool:
         """Return True if the objects for a namespace were ever listed."""
-        return all(watch.is_synced for watch in self._for(namespace))
+        return all(health.is_listed for health in self._for(namespace))
 
     def is_known(self, namespace: str) -> bool:
         """Return True if they were listed or the API server does not serve the kind."""
         absent = WatchState.WAITING_FOR_KIND
-        return all(watch.is_synced or watch.health.state is absent for watch in self._for(namespace))
+        return all(health.is_listed or health.state is absent for health in self._for(namespace))
 
     def trouble(self, namespace: str) -> str:
         """Return the error of the watch; empty if there is none."""
-        errors = (watch.health.last_error for watch in self._for(namespace))
+        errors = (health.last_error for health in self._for(namespace))
         return next(filter(None, errors), "")
 
     def states(self, namespace: str) -> Iterator[tuple[ObjectRef, ReferencedState]]:
@@ -88,9 +87,9 @@ class LabelledReferences:
         """Return True if a selected object is relevant for a namespace (empty: for cluster-scoped objects)."""
         return bool(self.selected.namespace) or key.namespace == namespace or not (key.namespace and namespace)
 
-    def _for(self, namespace: str) -> Sequence[ObjectWatch]:
+    def _for(self, namespace: str) -> list[WatchHealth]:
         """Return the watches that cover the objects of a namespace."""
-        return covering(self._watches, "" if self.selected.namespace else namespace)
+        return covering([watch.health for watch in self._watches], "" if self.selected.namespace else namespace)
 
     def _held(self, number: int) -> list[ObjectKey]:
         scope = self._watches[number].health.namespace

@@ -21,8 +21,7 @@ from functools import partial
 from runner.base import log
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
-from runner.core.kube.object_watch import ObjectWatch
-from runner.core.kube.watch import Watcher
+from runner.core.kube.watch import ObjectWatch, Watcher
 from runner.features.references.state import ReferenceChange, ReferencedState, has_to_be_read
 from runner.values.backoff import Backoff, JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -180,7 +179,7 @@ class ReferenceKind:
     def _extend(self, group: asyncio.TaskGroup, scope: str, keys: Iterable[ObjectKey]) -> None:
         """Read the objects that were requested after a scope's list had begun."""
         unknown = [key for key in keys if key not in self._states]
-        if not unknown or not self._wide[scope].watch.is_synced:
+        if not unknown or not self._wide[scope].watch.health.is_listed:
             return
         if self._unreadable.intersection(key.namespace for key in unknown):
             self._wide.pop(scope).task.cancel()

@@ -20,11 +20,10 @@ from runner.base.monitoring.background import Background
 from runner.core.dependents.store import KindStore
 from runner.core.dependents.watching import Dependents
 from runner.core.kube.client import Client
-from runner.core.kube.discovery import Discovery
+from runner.core.kube.discovery import Discovery, ServedResources
 from runner.core.kube.state import FileState
 from runner.core.proxy.calls import Handler
-from runner.core.proxy.handlers.negotiate import Negotiate
-from runner.core.proxy.handlers.served import ServedResources
+from runner.core.proxy.handlers.forward import Negotiate
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.identity import Identities, RunIdentity
 from runner.core.proxy.server import Proxy

@@ -205,8 +205,6 @@ def test_lists_are_initial_until_one_is_complete() -> None:
     relist.end("ns")
     relist.begin("ns", [])
     assert not relist.is_initial("ns")
-    assert relist.is_synced("ns")
-    assert not relist.is_synced("")
 
 
 def test_the_requests_of_lists_are_counted_by_scope() -> None:

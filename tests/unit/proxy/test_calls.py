@@ -9,11 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from runner.core.kube import discovery
-from runner.core.kube.discovery import ApiResource
+from runner.core.kube.discovery import ApiResource, ServedResources
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Observer
 from runner.core.proxy.content import Parsed
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import WRITE_HOOK, Writes
 from runner.features.masking.requests import NO_LOG_PATH
 from runner.features.prune.record import Basis, CreationRecord

@@ -1,4 +1,4 @@
-"""Handler that forwards calls to the API server with the operator's credentials. It streams content both ways.
+"""Handlers that choose the format of a response, and forward calls with the operator's credentials, as a stream.
 
 Owns the bytes sent to the API server, and which requests are repeated. Two kinds are repeated:
 
@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 from multidict import CIMultiDict
 
 from runner.base.credentials.auth import Credentials
-from runner.core.proxy.calls import Answer, Call, Whole, refusal
+from runner.core.kube import service_accounts
+from runner.core.proxy.calls import Answer, Call, Proceed, Whole, refusal
 from runner.core.proxy.http import messages
 from runner.core.proxy.http.connection import Body, BrokenError, MalformedError
-from runner.core.proxy.http.ends import ServerConnection
+from runner.core.proxy.http.ends import ServerConnection, Upstream
 from runner.core.proxy.http.messages import CHUNKED, Headers, ResponseHead
-from runner.core.proxy.http.upstream import Upstream
 from runner.values.errors import ApiUnavailableError
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -242,7 +242,7 @@ def _acting_as(account: str, login: CIMultiDict[str]) -> CIMultiDict[str]:
     if not account:
         return login
     acting = CIMultiDict(login)
-    acting["Impersonate-User"] = f"system:serviceaccount:{account.replace('/', ':')}"
+    acting["Impersonate-User"] = service_accounts.user(account)
     return acting
 
 
@@ -250,3 +250,47 @@ def _may_repeat(call: Call, connection: ServerConnection) -> bool:
     return (
         connection.is_reused and not connection.has_answered and call.head.method in _IDEMPOTENT and call.content == b""
     )
+
+
+_JSON = b"application/json"
+_ANY = frozenset({b"application/*", b"*/*"})
+_BINARY = frozenset({b"application/vnd.kubernetes.protobuf", b"application/cbor"})
+
+
+class Negotiate:
+    """Handler that requests JSON, which other handlers can parse, if the client accepts it.
+
+    Typed Go clients prefer protobuf and also accept JSON, or any type. Clients that accept only protobuf get it, and
+    watches are unchanged.
+    """
+
+    async def handle(self, call: Call, proceed: Proceed) -> Answer:
+        """Forward a call, with JSON in `Accept` if possible."""
+        if call.info.is_resource and call.info.verb != "watch" and not call.head.upgrade:
+            call.headers = without_binary(call.headers)
+        return await proceed(call)
+
+
+def without_binary(headers: Headers) -> Headers:
+    """Return headers without binary media types in `Accept`, if it permits JSON (RFC 9110, 12.5.1).
+
+    If only a range such as `*/*` permits JSON, the binary types become JSON with the same parameters, such as `as`.
+    """
+    ranges = [media_range.strip() for media_range in messages.joined(headers, b"accept").split(b",")]
+    types = {_type(media_range) for media_range in ranges}
+    if types.isdisjoint(_BINARY) or types.isdisjoint({_JSON, *_ANY}):
+        return headers
+    if _JSON in types:
+        acceptable = [media_range for media_range in ranges if _type(media_range) not in _BINARY]
+    else:
+        acceptable = [_as_json(media_range) if _type(media_range) in _BINARY else media_range for media_range in ranges]
+    return [header for header in headers if header[0].lower() != b"accept"] + [(b"Accept", b", ".join(acceptable))]
+
+
+def _type(media_range: bytes) -> bytes:
+    return media_range.partition(b";")[0].strip().lower()
+
+
+def _as_json(media_range: bytes) -> bytes:
+    _, semicolon, parameters = media_range.partition(b";")
+    return _JSON + semicolon + parameters

@@ -21,12 +21,11 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from runner.base import log
-from runner.core.kube.discovery import ApiResource
+from runner.core.kube.discovery import ApiResource, ServedResources
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Proceed, refusal
 from runner.core.proxy.handlers import owners
 from runner.core.proxy.handlers.owners import OwnerMark, Ownership
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.request import parse_query
 from runner.values.errors import PASSING, ApiError, ApiUnavailableError, NotFoundError
@@ -216,7 +215,7 @@ class Writes:
 
     async def _find(self, call: Call) -> ApiResource | None:
         try:
-            return await self._served.find(call.info)
+            return await self._served.find(call.info.group, call.info.version, call.info.resource)
         except ApiError as error:
             if isinstance(error, PASSING):
                 raise

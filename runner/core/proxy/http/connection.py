@@ -111,13 +111,15 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         self._buffered = 0
         self._paused = False
         self._failure: Exception | None = None
-        self._lost = False
+        self.is_lost = False
+        """True after the connection was lost."""
         self._ends_with_connection = False
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self._surplus: bytearray | None = None
         self._peer: Connection[Any] | None = None
-        self._on_lost: Callable[[], None] | None = None
+        self.on_lost: Callable[[], object] | None = None
+        """Called once when the connection is lost."""
         self._parser: httptools.HttpRequestParser | httptools.HttpResponseParser | None = self._new_parser()
 
     @abstractmethod
@@ -131,11 +133,6 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
     # Public interface.
 
     @property
-    def is_lost(self) -> bool:
-        """True after the connection was lost."""
-        return self._lost
-
-    @property
     def is_congested(self) -> bool:
         """True if the write buffer is full."""
         return self._drained is not None
@@ -144,10 +141,6 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
     def is_quiet(self) -> bool:
         """True between two messages, if the peer has sent no unexpected data."""
         return self._failure is None and self._body is None and not self._messages and not self._surplus
-
-    def call_when_lost(self, callback: Callable[[], None] | None) -> None:
-        """Set the callback for the loss of the connection."""
-        self._on_lost = callback
 
     async def receive(self) -> tuple[Head, Body]:
         """Return the next message: its head, and its body as it arrives."""
@@ -161,7 +154,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
 
     def write(self, data: bytes) -> None:
         """Send bytes. They are buffered if the peer is slow, so call `drain` after large writes."""
-        if self._transport is None or self._lost:
+        if self._transport is None or self.is_lost:
             raise BrokenError("the connection is closed")
         self._transport.write(data)
 
@@ -169,7 +162,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
         """Wait until the write buffer has space."""
         if self._drained is not None:
             await asyncio.shield(self._drained)
-        if self._lost:
+        if self.is_lost:
             raise BrokenError("the connection is closed")
 
     def close(self) -> None:
@@ -182,7 +175,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
 
         Closing with unread bytes would reset the connection, and the peer could lose the response (RFC 9112, 9.6).
         """
-        if self._transport is None or self._lost:
+        if self._transport is None or self.is_lost:
             return
         self._parser, self._surplus = None, None
         if self._transport.can_write_eof():
@@ -211,9 +204,8 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
     def consumed(self, size: int) -> None:
         """Reduce the size of the buffer by consumed bytes, and resume reading if it is small enough."""
         self._buffered -= size
-        if self._paused and self._buffered < _HIGH // 2 and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
+        if self._buffered < _HIGH // 2:
+            self.resume()
 
     async def start_tls(self, context: ssl.SSLContext, name: str) -> None:
         """Start TLS as client."""
@@ -236,7 +228,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             self.pause()
         else:
             self.resume()
-        if self._lost:
+        if self.is_lost:
             self._peer = None
             peer.close()
 
@@ -314,7 +306,7 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail all waiting operations."""
-        self._lost = True
+        self.is_lost = True
         if self._body is not None and exc is None and self._ends_with_connection:
             self._body.ended = True
         self._fail(BrokenError(f"the connection was lost: {exc}" if exc else "the connection was closed"))
@@ -325,9 +317,9 @@ class Connection(ABC, asyncio.Protocol, Generic[Head]):
             peer.close()
         # Without cycles, all are freed without the garbage collector. The limit of a run counts connections.
         self._transport = None
-        if self._on_lost is not None:
-            self._on_lost()
-            self._on_lost = None
+        if self.on_lost is not None:
+            self.on_lost()
+            self.on_lost = None
 
     # Callbacks of the parser.
 

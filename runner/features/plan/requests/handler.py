@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.core.kube.discovery import ServedResources
 from runner.core.proxy.calls import Answer, Call, Proceed, refusal
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.request import RequestInfo, parse_query
 from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.requests import approved, calls, reads

@@ -14,10 +14,10 @@ from http import HTTPStatus
 from typing import Any
 
 from runner.core.kube import rights
+from runner.core.kube.discovery import ServedResources
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer
 from runner.core.proxy.handlers import owners
-from runner.core.proxy.handlers.served import ServedResources
 from runner.features.plan.requests import calls, deletions
 from runner.features.plan.requests.calls import SET_FOR_NEW, Params, PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import current, scale_of
@@ -65,7 +65,7 @@ class PlanWrites:
             media, data = await plan.body()
             return await plan.write("POST", plan.path(), data, media=media.encode())
         try:
-            resource = await self._served.find(info)
+            resource = await self._served.find(info.group, info.version, info.resource)
         except ApiError as error:
             raise RefusedError(f"cannot look up its kind: {error}", error.status) from error
         if resource is None:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from runner.core.kube.discovery import ServedResources
 from runner.core.proxy.calls import Handler
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import WRITE_HOOK, Writes
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import USES, RunObjects

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.core.proxy.handlers.negotiate import without_binary
+from runner.core.proxy.handlers.forward import without_binary
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 TABLE = ";as=Table;g=meta.k8s.io;v=v1"

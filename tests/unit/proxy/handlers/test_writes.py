@@ -13,10 +13,8 @@ import pytest
 import yaml
 from structlog.testing import capture_logs
 
-from runner.core.kube.discovery import ApiResource
-from runner.core.proxy import request
+from runner.core.kube.discovery import ApiResource, ServedResources
 from runner.core.proxy.handlers.owners import ADOPT, INJECT_OWNER
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.protobuf import message, read, text
 from runner.values.errors import ForbiddenError, NotFoundError, ServerError, ThrottledError
@@ -526,5 +524,5 @@ async def test_requests_for_many_groups_do_not_fill_the_memory() -> None:
 
     served = ServedResources(Discovery(), lambda: 0.0)
     for number in range(1200):
-        assert await served.find(request.parse("GET", f"/apis/group{number}/v1/things/a")) is None
+        assert await served.find(f"group{number}", "v1", "things") is None
     assert len(served._lookups) <= 500

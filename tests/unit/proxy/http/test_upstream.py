@@ -197,7 +197,7 @@ async def test_an_error_of_the_http_proxy_is_reported_without_its_password(stage
 async def test_an_http_proxy_that_never_answers_keeps_no_connection(
     staged: Staged, corridor: Corridor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.core.proxy.http.upstream._CONNECT", 0.05)
+    monkeypatch.setattr("runner.core.proxy.http.ends._CONNECT", 0.05)
     corridor.is_silent = True
     async with staged(**{"proxy-url": corridor.url}) as stage:
         answer = await stage.get()
@@ -210,7 +210,7 @@ async def test_an_http_proxy_that_never_answers_keeps_no_connection(
 async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
     staged: Staged, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.core.proxy.http.upstream._CONNECT", 0.05)
+    monkeypatch.setattr("runner.core.proxy.http.ends._CONNECT", 0.05)
     closed = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
+from runner.core.kube.discovery import ServedResources
 from runner.core.proxy import protobuf
 from runner.core.proxy.calls import Handler
-from runner.core.proxy.handlers.served import ServedResources
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.protobuf import message as encode
 from runner.core.proxy.protobuf import text
