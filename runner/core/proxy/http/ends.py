@@ -1,8 +1,8 @@
 """Connections of clients, and the pool of connections to the API server.
 
 Owns: which malformed requests are rejected (RFC 9112, 3.2 and 6), and where a response ends, which depends on its
-request; addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a time. Each
-watch or session uses one, so only the clients limit the number of connections.
+request. Also owns addresses, TLS, HTTP proxies, and idle connections. An HTTP/1.1 connection serves one request at a
+time. Each watch or session uses one, so only the clients limit the number of connections.
 
 Promises: a connection from the pool has received no unexpected data and uses the current credentials. If a connection
 cannot be established, ApiUnavailableError is raised. Must not import: the meaning of messages.
