@@ -7,16 +7,19 @@ redirects of collections, and optional imports.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import pickle
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible.executor import module_common
 
 from runner.base.config import atomic_file
 from runner.engines.warm import versions
@@ -120,6 +123,16 @@ class _Zip:
 
     def namelist(self) -> list[str]:
         return list(self.files)
+
+
+@contextlib.contextmanager
+def parsed_once() -> Iterator[None]:
+    """Let Ansible parse each file once for the payloads resolved in this context, which have most files in common."""
+    module_common.compile = functools.cache(compile)  # hides the built-in function from this module only
+    try:
+        yield
+    finally:
+        del module_common.compile
 
 
 def resolve(module_name: str, path: str, source: bytes) -> Payload:

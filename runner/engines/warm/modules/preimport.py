@@ -87,7 +87,8 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
     Requires a process with a single thread, in which Ansible's plugin loader is set up.
     """
     problems: list[str] = []
-    modules = tuple(_resolve({*ALWAYS, *names}, problems))
+    with payloads.parsed_once():
+        modules = tuple(_resolve({*ALWAYS, *names}, problems))
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):

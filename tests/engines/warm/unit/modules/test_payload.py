@@ -106,3 +106,23 @@ def test_a_module_of_a_collection_is_resolved_with_every_synthetic_package(tmp_p
     entries = seen(act)
     assert entries["ansible_collections.own.kit.plugins.module_utils.helper"] == "ANSWER = 42\n"
     assert entries["ansible_collections.own.kit.plugins.modules"] == ""
+
+
+@pytest.mark.lengthy
+def test_files_that_payloads_have_in_common_are_parsed_once() -> None:
+    def act() -> object:
+        load_plugins()
+        from ansible.executor import module_common  # noqa: PLC0415 - not in the process of the tests
+        from ansible.plugins.loader import module_loader  # noqa: PLC0415 - as above
+
+        def resolved(name: str) -> Payload:
+            path = module_loader.find_plugin(name)
+            return payload.resolve(name, path, Path(path).read_bytes())
+
+        apart = resolved("stat"), resolved("file")
+        with payload.parsed_once():
+            together = resolved("stat"), resolved("file")
+            known = module_common.compile.cache_info()
+        return together == apart, known.hits >= len(apart[0].entries) - 10, hasattr(module_common, "compile")
+
+    assert in_a_fork(act) == repr((True, True, False))
