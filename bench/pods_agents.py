@@ -23,7 +23,7 @@ from bench.operator_process import OperatorProcess, Project, moment, running
 from bench.process_stats import cpu_seconds, proportional
 from bench.results import Result, show, tell
 from runner.agent import frames
-from runner.agent.frames import ALPN_LINK, PROTOCOL, Kind, Settings
+from runner.agent.frames import ALPN_LINK, PROTOCOL, Contact, Kind
 from runner.core.kube.cache import Change
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import Discovery
@@ -107,19 +107,19 @@ class Agents:
 
     async def _serve(self, data: dict[str, str], output: bytes) -> None:
         text = {name: base64.b64decode(value).decode() for name, value in data.items() if name != jobs.AGENT}
-        settings = Settings(text["run"], text["token"], text["ca.crt"], _HOST, _PORT, text["name"])
+        contact = Contact(text["run"], text["token"], text["ca.crt"], _HOST, _PORT, text["name"])
         while True:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                if await _run(settings, output):
+                if await _run(contact, output):
                     return
             await asyncio.sleep(_TRY_AGAIN)
 
 
-async def _run(settings: Settings, output: bytes) -> bool:
+async def _run(contact: Contact, output: bytes) -> bool:
     """Be the agent of a run; return False if the operator does not have it."""
-    reader, writer = await frames.connect(settings, settings.host, ALPN_LINK)
+    reader, writer = await frames.connect(contact, contact.host, ALPN_LINK)
     try:
-        hello = {"protocol": PROTOCOL, "run": settings.run, "token": settings.token, "agent": "bench"}
+        hello = {"protocol": PROTOCOL, "run": contact.run, "token": contact.token, "agent": "bench"}
         state = {"has_order": False, "last": 0, "acknowledged": 0}
         writer.write(frames.encode_json(Kind.HELLO, {**hello, **state}))
         kind, payload = await _frame(reader)

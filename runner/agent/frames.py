@@ -95,8 +95,8 @@ class AgentError(Exception):
     """The run cannot start or continue. The text is for the user."""
 
 
-class Settings(NamedTuple):
-    """Contents of `SETTINGS_DIR`."""
+class Contact(NamedTuple):
+    """How the agent of a run reaches its operator."""
 
     run: str
     token: str
@@ -106,8 +106,8 @@ class Settings(NamedTuple):
     name: str
 
     @classmethod
-    def read(cls, folder: Path) -> Settings:
-        """Read the files. Raises OSError and ValueError."""
+    def read(cls, folder: Path) -> Contact:
+        """Read the files of the Secret beside the agent. Raises OSError and ValueError."""
         run, token, ca, server, name = (
             (folder / file).read_text(encoding="utf-8").strip() for file in ("run", "token", "ca.crt", "server", "name")
         )
@@ -133,10 +133,10 @@ def encode_json(kind: Kind, value: dict[str, Any], number: int = 0) -> bytes:
     return encode(kind, number, json.dumps(value).encode())
 
 
-async def connect(settings: Settings, address: str, protocol: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(contact: Contact, address: str, protocol: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to an address of the operator. Raises OSError, and ValueError if the server is not an operator."""
     reader, writer = await asyncio.open_connection(
-        address, settings.port, ssl=settings.context(protocol), server_hostname=settings.name
+        address, contact.port, ssl=contact.context(protocol), server_hostname=contact.name
     )
     if writer.get_extra_info("ssl_object").selected_alpn_protocol() != protocol:
         writer.transport.abort()

@@ -1,4 +1,4 @@
-"""Preloaded ansible-runner of a warm pod: `python agent.py preload SETTINGS WORK REPORT`.
+"""Preloaded ansible-runner of a warm pod: `python agent.py preload SECRET WORK REPORT`.
 
 It imports ansible-runner and Ansible, and waits for the order of the run: the name of its file on standard input. Then
 it is `ansible-runner worker`, and its first `ansible-playbook` is a fork of it instead of a new interpreter.
@@ -7,7 +7,7 @@ Ansible reads its environment when it is imported, so it is imported in the envi
 runs of the watch. If the environment, the folder or the `ansible.cfg` of the run differs, ansible-playbook
 is started as usual. The file `WORK/unused` then contains the reason.
 
-`SETTINGS` has the file `warm`: the files of a private data directory on which the environment depends. `REPORT` is a
+`SECRET` has the file `warm`: the files of a private data directory on which the environment depends. `REPORT` is a
 descriptor for one JSON object: `problem`, empty if everything is imported. It needs only the image's own packages.
 """
 
@@ -40,12 +40,12 @@ class UnfitError(Exception):
 class Loaded:
     """Ansible, imported in the environment of a run."""
 
-    def __init__(self, settings: Path, work: Path) -> None:
+    def __init__(self, secret: Path, work: Path) -> None:
         """Import. Raises UnfitError, and any error of the imports."""
         self._work = work
         self._program = _same_interpreter()
         folder = work / "run"
-        for name, text in json.loads((settings / "warm").read_text(encoding="utf-8")).items():
+        for name, text in json.loads((secret / "warm").read_text(encoding="utf-8")).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         (folder / "project").mkdir(exist_ok=True)
@@ -207,7 +207,7 @@ def _await(report: int, problem: str) -> None:
 
 def main() -> NoReturn:
     """Preload, wait, and be `ansible-runner worker`."""
-    _, settings, work, report, *is_again = sys.argv[1:]
+    _, secret, work, report, *is_again = sys.argv[1:]
     program = shutil.which("ansible-runner") or ""
     if not is_again:
         try:
@@ -217,10 +217,10 @@ def main() -> NoReturn:
             sys.exit(1)
         os.set_inheritable(int(report), True)  # noqa: FBT003 - it has no other parameter
         os.execvp(command[0], [*command, *sys.argv, "again"])  # noqa: S606 - the interpreter of ansible-runner
-    _work(program, Path(settings), Path(work), int(report))
+    _work(program, Path(secret), Path(work), int(report))
 
 
-def _work(program: str, settings: Path, work: Path, report: int) -> NoReturn:
+def _work(program: str, secret: Path, work: Path, report: int) -> NoReturn:
     output = os.dup(1)
     os.dup2(2, 1)  # until the order comes, nothing may be written to the output of the worker
     sys.path[0:1] = [] if _is_safe() else [str(Path(program).parent)]  # in place of this application
@@ -229,7 +229,7 @@ def _work(program: str, settings: Path, work: Path, report: int) -> NoReturn:
     importlib.import_module("ansible_runner.interface")
     pty = importlib.import_module("ptyprocess.ptyprocess")
     try:
-        loaded = Loaded(settings, work)
+        loaded = Loaded(secret, work)
     except Exception as error:  # noqa: BLE001 - whatever fails, the run starts Ansible itself
         problem = str(error) or type(error).__name__
         shutil.rmtree(work / "run", ignore_errors=True)

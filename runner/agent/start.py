@@ -39,11 +39,11 @@ _DELIVERY = 10.0
 class Agent:
     """All parts of the agent."""
 
-    def __init__(self, settings: Path, work: Path) -> None:
-        self._settings = settings
+    def __init__(self, secret: Path, work: Path) -> None:
+        self._secret = secret
         self._order = work / "order"
         self._spool = Spool(work / "spool")
-        self._uplink = Uplink(settings, self._order, self._spool, self._begin, self._stop)
+        self._uplink = Uplink(secret, self._order, self._spool, self._begin, self._stop)
         self._worker = Worker(work, self._spool)
         self._relay = Relay(self._uplink)
         self._relay_error = ""
@@ -69,7 +69,7 @@ class Agent:
 
     async def _keep(self) -> Exit:
         if self._uplink.is_idle:
-            self._uplink.problem = await self._worker.preload(self._settings)
+            self._uplink.problem = await self._worker.preload(self._secret)
         return await self._uplink.keep()
 
     def _begin(self, error: str) -> None:
@@ -102,9 +102,9 @@ class Agent:
         return Exit.TERMINATED
 
 
-async def _main(settings: Path, work: Path) -> Exit:
+async def _main(secret: Path, work: Path) -> Exit:
     try:
-        agent = Agent(settings, work)
+        agent = Agent(secret, work)
     except FileExistsError as error:
         frames.log(f"{error.filename} exists: an agent has run in this pod before, and Ansible must not run twice")
         return Exit.USED
@@ -115,6 +115,6 @@ def main() -> None:
     """Run the agent with the folders of the command line."""
     # asyncio logs lost TLS connections, which the agent reports itself.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    settings, work = sys.argv[1:]
+    secret, work = sys.argv[1:]
     os.environ.update(user.variables(os.environ))
-    sys.exit(asyncio.run(_main(Path(settings), Path(work))))
+    sys.exit(asyncio.run(_main(Path(secret), Path(work))))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from . import frames
-from .frames import ALPN_LINK, PROTOCOL, Exit, Kind, Settings, encode, encode_json
+from .frames import ALPN_LINK, PROTOCOL, Contact, Exit, Kind, encode, encode_json
 from .spool import Spool
 
 _LONGEST_DELAY = 5.0
@@ -31,21 +31,21 @@ class Uplink:
 
     def __init__(
         self,
-        settings: Path,
+        secret: Path,
         order: Path,
         spool: Spool,
         on_order: Callable[[str], None],
         on_stop: Callable[[], None],
     ) -> None:
         """`on_order` is called when the order is complete, or with an error if it cannot be stored."""
-        self._folder = settings
+        self._folder = secret
         self._order = order
         self._spool = spool
         self._on_order, self._on_stop = on_order, on_stop
         self._agent = os.urandom(16).hex()
-        self._is_idle = (settings / "warm").exists()
+        self._is_idle = (secret / "warm").exists()
         self._assigned: dict[str, Any] = {}
-        """Run and token, in place of those of the settings."""
+        """Run and token, in place of those of the Secret."""
         self._address = ""
         """The last operator's."""
         self.problem = ""
@@ -57,8 +57,8 @@ class Uplink:
         self._changed = asyncio.Event()
         self._last_seen = time.monotonic()
         self._reported: set[str] = set()
-        self.operator: tuple[Settings, str] | None = None
-        """Settings and address of the connected operator."""
+        self.operator: tuple[Contact, str] | None = None
+        """Contact and address of the connected operator."""
         self.on_operator: Callable[[str], None] = lambda _: None
         """Called with the address of each operator that accepts the agent."""
         spool.on_change = self._changed.set
@@ -93,9 +93,9 @@ class Uplink:
         loop = asyncio.get_running_loop()
         server = "the operator"
         try:
-            settings = Settings.read(self._folder)._replace(**self._assigned)
-            server = f"the operator at {settings.host}:{settings.port}"
-            lookup = loop.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+            contact = Contact.read(self._folder)._replace(**self._assigned)
+            server = f"the operator at {contact.host}:{contact.port}"
+            lookup = loop.getaddrinfo(contact.host, contact.port, type=socket.SOCK_STREAM)
             addresses = [str(info[4][0]) for info in await frames.within(frames.CONNECT, lookup)]
         except (OSError, ValueError, asyncio.TimeoutError) as error:
             self._report(f"cannot reach {server}: {frames.text_of(error)}")
@@ -103,7 +103,7 @@ class Uplink:
         for address in sorted(addresses, key=lambda candidate: candidate != self._address):
             before = self._last_seen
             try:
-                return await self._connect(settings, address)
+                return await self._connect(contact, address)
             except (OSError, ValueError, EOFError, asyncio.TimeoutError) as error:
                 if self._last_seen > before:
                     self._report(f"the connection to {server} was lost: {frames.text_of(error)}")
@@ -117,17 +117,17 @@ class Uplink:
             self._reported.add(text)
             frames.log(text)
 
-    async def _connect(self, settings: Settings, address: str) -> Exit | None:
+    async def _connect(self, contact: Contact, address: str) -> Exit | None:
         """Use one connection to its end; return None after ASSIGN. Raises an error if the connection was lost."""
-        reader, writer = await frames.within(frames.CONNECT, frames.connect(settings, address, ALPN_LINK))
+        reader, writer = await frames.within(frames.CONNECT, frames.connect(contact, address, ALPN_LINK))
         try:
             writer.write(
                 encode_json(
                     Kind.HELLO,
                     {
                         "protocol": PROTOCOL,
-                        "run": settings.run,
-                        "token": settings.token,
+                        "run": contact.run,
+                        "token": contact.token,
                         "agent": self._agent,
                         "has_order": self._has_order,
                         "last": self._spool.last,
@@ -144,7 +144,7 @@ class Uplink:
                 raise ValueError(f"it refuses this run: {answer['reason']}")
             if kind != Kind.WELCOME or not 0 <= answer["applied"] <= self._spool.last:
                 raise ValueError("unexpected response")
-            ended = await self._use(reader, writer, answer["applied"] + 1, settings, address)
+            ended = await self._use(reader, writer, answer["applied"] + 1, contact, address)
             if ended is None:
                 return None
             writer.close()
@@ -164,13 +164,13 @@ class Uplink:
         return Exit.REFUSED
 
     async def _use(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, settings: Settings, address: str
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int, contact: Contact, address: str
     ) -> Exit | None:
         """Send frames from this number, and process those of the operator."""
         self._reported.clear()
         self._address = address
         self._is_pinged = False
-        self.operator = settings, address
+        self.operator = contact, address
         self._last_seen = time.monotonic()
         self.on_operator(address)
         tasks: set[asyncio.Task[Exit | None]] = {

@@ -87,7 +87,7 @@ class Worker:
         self._preloaded: Child | None = None
         self._problem = asyncio.ensure_future(self._check())
 
-    async def preload(self, settings: Path) -> str:
+    async def preload(self, secret: Path) -> str:
         """Start a worker that waits with Ansible loaded; return why it is not loaded, or an empty text."""
         reading, writing = os.pipe()
         report = asyncio.StreamReader()
@@ -98,7 +98,7 @@ class Worker:
         try:
             with (self._work / "stderr").open("wb") as stderr:
                 child = self._children.start(
-                    [sys.executable, sys.argv[0], "preload", str(settings), str(self._work), str(writing)],
+                    [sys.executable, sys.argv[0], "preload", str(secret), str(self._work), str(writing)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

@@ -86,7 +86,7 @@ def hooks(kind: Kind) -> list[Hooks]:
         own.removal(scope, client, kind.refusals),  # nothing else for an object whose finalizer has run
         own.Pause(scope),  # before the hooks that send requests, or fail for an invalid object
         loopguard.reporter(kind),  # ends its condition even if the run is skipped
-        own.Annotations(scope),  # reads settings of the hooks below
+        own.Annotations(scope),  # reads annotations for the hooks below
         references.ignored(kind),
         references.known(kind),
         kind.runs,  # continues the run of an earlier operator, which cannot be skipped

@@ -1,4 +1,4 @@
-"""Digest of the inputs that a watch's runs execute: roles, playbook, collections, versions, settings, environment.
+"""Digest of the inputs that a watch's runs execute: roles, playbook, collections, versions, fields, environment.
 
 Content counts, not times, so that a rebuilt image of the same files has the same digest. Limits of the digest are in
 docs/runs.md. Reads the file system in a
@@ -79,9 +79,9 @@ class ContentDigest:
         contents = self._files.take(self._paths())
         environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
         values = {attribute.name: _plain(getattr(self.watch, attribute.name)) for attribute in fields(self.watch)}
-        settings = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
-        settings |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}
-        return digest([contents, environ, settings, self.ansible_args, _versions()])
+        inputs = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
+        inputs |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}
+        return digest([contents, environ, inputs, self.ansible_args, _versions()])
 
     def _paths(self) -> Iterator[Path]:
         yield from content_files.of_content(self.watch.content)

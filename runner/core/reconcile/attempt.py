@@ -70,7 +70,7 @@ class AnnotationBounds:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationOverrides:
-    """Settings that annotations override; None if the annotation is missing."""
+    """Values that annotations override; None if the annotation is missing."""
 
     reconcile_period: float | None
     """Seconds; 0 turns periodic runs off."""
@@ -88,7 +88,7 @@ class AnnotationOverrides:
 
 
 NO_OVERRIDES = AnnotationOverrides(None, None, None, None, MODES[0], (), ())
-"""Settings of an object without annotations in the least restrictive watch."""
+"""Values of an object without annotations in the least restrictive watch."""
 
 
 def overrides_of(obj: Object, bounds: AnnotationBounds) -> AnnotationOverrides:
@@ -223,7 +223,7 @@ class Attempt:
     ident: str
     """Ident of the run."""
     overrides: AnnotationOverrides = NO_OVERRIDES
-    """Settings of the object's annotations."""
+    """Values of the object's annotations."""
     conditions: tuple[Condition, ...] = ()
     """Conditions to write with the result of the run, or of its trial."""
     resumed: UnrecordedRun | None = None

@@ -43,7 +43,7 @@ class Pause(Hooks):
 
 @dataclass(frozen=True, slots=True)
 class Annotations(Hooks):
-    """Settings by annotations, and the condition that names those beyond their limits."""
+    """Values of annotations, and the condition that names those beyond their limits."""
 
     scope: WatchScope
 

@@ -177,8 +177,8 @@ class RunLog:
 class LoggedRun:
     """Log of one run."""
 
-    def __init__(self, settings: RunLog, job: Job, request: ReconcileRequest) -> None:
-        self._settings = settings
+    def __init__(self, run_log: RunLog, job: Job, request: ReconcileRequest) -> None:
+        self._run_log = run_log
         self._job = job
         self._output: list[str] = []
         self._tasks = 0
@@ -195,22 +195,22 @@ class LoggedRun:
             waited=round(request.waited, 6),
             failures=request.failures,
         )
-        self._is_held = settings.waits.reset((job.gvk, job.key))
+        self._is_held = run_log.waits.reset((job.gvk, job.key))
         if not self._is_held:
             self._log_start()
 
     def event(self, event: Event) -> None:
         """Record one event of ansible-runner."""
         self._release()
-        if self._settings.whole_output and event.get("stdout"):
+        if self._run_log.whole_output and event.get("stdout"):
             self._output.append(event["stdout"])
         for text in self._shown(event):
-            self._settings.writer.write(text)
+            self._run_log.writer.write(text)
 
     def end(self, result: RunResult, api: RunStats) -> None:
         """Log the end of the run."""
         if result.waits:
-            self._settings.waits.is_new((self._job.gvk, self._job.key))
+            self._run_log.waits.is_new((self._job.gvk, self._job.key))
             if self._is_held:
                 return
         self._release()
@@ -220,7 +220,7 @@ class LoggedRun:
             self._log.error("Task failed", **place, error=failure.message)
         if self._output:
             # Masked again: some secret values were not known yet when this output was first written.
-            self._settings.writer.write("\n".join([*self._output, ""]), through=self._masked_output)
+            self._run_log.writer.write("\n".join([*self._output, ""]), through=self._masked_output)
         say = self._log.info if result.outcome in {Outcome.SUCCEEDED, Outcome.CANCELED} else self._log.error
         recap = result.recap
         say(
@@ -254,12 +254,12 @@ class LoggedRun:
         for sentence in api.forbidden():
             if result.outcome is not Outcome.SUCCEEDED:
                 self._log.error("A run lacks a right; add the rule", error=sentence)
-            elif self._settings.logged.is_new(sentence):
+            elif self._run_log.logged.is_new(sentence):
                 self._log.warning("A run succeeded without a right that it requested; add the rule", problem=sentence)
 
     def _shown(self, event: Event) -> Iterator[str]:
         """Yield the log's text about an event."""
-        level, form, raised = self._settings.level, self._settings.form, self._job.raised
+        level, form, raised = self._run_log.level, self._run_log.form, self._job.raised
         if form == "short" and (raised or level == "everything"):
             form = "lines"
         is_start = blocks.is_start(event)
@@ -287,12 +287,12 @@ class LoggedRun:
     def _masked_output(self, text: str) -> str:
         """Mask a large text in the thread of the writer."""
         masked = self._job.secrets.masker.text(text, Budget(_WHOLE_OUTPUT))
-        if self._settings.form == "json":
+        if self._run_log.form == "json":
             return log.any_line(__name__, "Run output", **self._identity, output=log.visible(masked))
-        return attributable(masked) if self._settings.form == "blocks" else _indented(log.visible(masked))
+        return attributable(masked) if self._run_log.form == "blocks" else _indented(log.visible(masked))
 
     def _recap(self, event: Event) -> str | None:
-        if self._settings.level == "nothing":
+        if self._run_log.level == "nothing":
             return None
         return blocks.recap_block(event, self._job.gvk, self._job.key)
 
@@ -302,10 +302,10 @@ def _indented(text: str) -> str:
     return textwrap.indent(text, "    ", lambda _: True)
 
 
-def form_of(setting: TaskFormat) -> Form:
-    """Return the format of task output for a setting: lines in a console log, otherwise blocks by default."""
-    if setting != "auto":
-        return setting
+def form_of(wanted: TaskFormat) -> Form:
+    """Return the format of task output for an option: lines in a console log, otherwise blocks by default."""
+    if wanted != "auto":
+        return wanted
     return "short" if log.is_console() else "blocks"
 
 

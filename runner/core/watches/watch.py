@@ -73,7 +73,7 @@ class Finalizer:
 
 
 INPUTS: Slot[Mapping[str, Any]] = Slot("inputs of runs", {})
-"""Slot of a watch: settings of features on which its runs depend, by name of the setting. A change outdates results."""
+"""Slot of a watch: values of features on which its runs depend, by name. A change outdates results."""
 INVENTORIES: Slot[tuple[Path, ...]] = Slot("inventories", ())
 """Slot of a watch: inventories of the project that features add to its runs."""
 NEXT_CHANGE = Slot("next change", "the object changes")

@@ -1,4 +1,4 @@
-"""Objects of a run in a pod, and of a warm pod: the Job, and the Secret with the agent and its settings. Pure.
+"""Objects of a run in a pod, and of a warm pod: the Job, and the Secret with the agent and its contact. Pure.
 
 The Secret is also the record of the run: it exists from before the Job until the run's outcome is recorded. Its name
 is that of the run, so that two operators cannot create two. Both are owned by the custom resource. In another
@@ -49,8 +49,8 @@ OWN_LABELS = (RUN_OF, WARM)
 """Labels of Secrets, Jobs and pods of runs; each has one."""
 CONTAINER = "ansible"
 """Name of the container that runs Ansible."""
-SETTINGS, WORK = "/operator/agent", "/operator/work"
-"""Folders in the pod: the agent with its settings, and its files."""
+SECRET_DIR, WORK = "/operator/agent", "/operator/work"
+"""Folders in the pod: the Secret with the agent, and its files."""
 AGENT = "agent.py"
 """File with the agent, a zip application. An earlier operator can have created the Secret, so the name is fixed."""
 PRIVATE_DATA = f"{WORK}/run"
@@ -165,7 +165,7 @@ def secret(run: Job, record: RunRecord, name: str, namespace: str, address: Addr
     meta["annotations"] = {**meta.get("annotations", {}), _RECORD: text, _SIGNATURE: signature}
     if record.warm:
         return _secret(meta, {_SEALED: _sealed(address.key, name, run.token)})
-    return {**_secret(meta, _settings(name, run.token, address)), "data": _agent()}
+    return {**_secret(meta, _contact(name, run.token, address)), "data": _agent()}
 
 
 def _secret(meta: dict[str, Any], content: dict[str, str]) -> Object:
@@ -187,7 +187,7 @@ def archive() -> bytes:
     return stream.getvalue()
 
 
-def _settings(name: str, token: str, address: Address) -> dict[str, str]:
+def _contact(name: str, token: str, address: Address) -> dict[str, str]:
     return {
         "run": name,
         "token": token,
@@ -298,7 +298,7 @@ def warm_secret(job: Object, address: Address, warm: Mapping[str, str]) -> Objec
     name = str(meta["name"])
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": meta["uid"]}
     made = {"name": name, "namespace": meta["namespace"], "labels": meta["labels"], "ownerReferences": [reference]}
-    content = _settings(name, warm_token(address, name), address)
+    content = _contact(name, warm_token(address, name), address)
     return {**_secret(made, {**content, "warm": json.dumps(warm)}), "data": _agent()}
 
 
@@ -334,10 +334,10 @@ def _pod(policy: PodPolicy, name: str) -> dict[str, Any]:
                 **container,
                 "securityContext": {**_CONFINED, **container.get("securityContext", {})},
                 "name": CONTAINER,
-                "command": ["python3", f"{SETTINGS}/{AGENT}", SETTINGS, WORK],
+                "command": ["python3", f"{SECRET_DIR}/{AGENT}", SECRET_DIR, WORK],
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [
-                    {"name": "agent", "mountPath": SETTINGS, "readOnly": True},
+                    {"name": "agent", "mountPath": SECRET_DIR, "readOnly": True},
                     {"name": "work", "mountPath": WORK},
                     *container.get("volumeMounts", []),
                 ],

@@ -1,7 +1,7 @@
 """Order of a run in a pod: the stream of `ansible-runner transmit`, with the private data directory in it.
 
 It contains roles or playbooks with the files beside them, extra vars, and the kubeconfig for the agent's port. The
-operator's own callback and collection are beside them. Other collections are those of the image. Only settings of
+operator's own callback and collection are beside them. Other collections are those of the image. Only options of
 Ansible and `RELATED_IMAGE_*` of the operator's environment are passed on, without paths in the operator's pod. Blocking
 I/O: call it in a thread.
 
@@ -48,10 +48,10 @@ _SKIPPED = shutil.ignore_patterns(*SKIPPED, "*.pyc")
 _log = log.get(__name__)
 _logged = log.Once()
 _PATHS = {"path", "pathspec", "pathlist", "tmp", "tmppath"}
-"""Types of Ansible's settings that are paths, here in the operator's pod."""
+"""Types of Ansible's options that are paths, here in the operator's pod."""
 _OF_GALAXY = "GALAXY_"
-"""Begin of names of settings that only installations of collections use."""
-_NO_SETTINGS = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_", f"ANSIBLE_{_OF_GALAXY}", "ANSIBLE_CONFIG", "ANSIBLE_DEBUG_LOGS")
+"""Begin of names of options that only installations of collections use."""
+_NOT_PASSED = ("ANSIBLE_OPERATOR_", "ANSIBLE_RUNNER_", f"ANSIBLE_{_OF_GALAXY}", "ANSIBLE_CONFIG", "ANSIBLE_DEBUG_LOGS")
 """Begins of variables that runs do not need: of the operator, ansible-runner, Galaxy, and of a file that is passed."""
 
 
@@ -79,7 +79,7 @@ def _make(job: Job, folder: Path, environ: Mapping[str, str], cwd: Path, callbac
     project = folder / "project"
     environment = _environment(job.environment, environ)
     playbook = _content(job, project, explicit=environment.get("ANSIBLE_GATHERING") == "explicit")
-    for name, text in settings(job.environment, environ, cwd).items():
+    for name, text in configuration(job.environment, environ, cwd).items():
         _write(folder / name, text)
     own = project / _OWN
     shutil.copytree(_PACKAGE / "collections", own / "collections", ignore=_ignored)
@@ -137,8 +137,8 @@ def _write(path: Path, text: str) -> None:
     path.chmod(0o600)
 
 
-def settings(added: Mapping[str, str], environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
-    """Return the files of the private data directory on which Ansible's settings depend: texts by path.
+def configuration(added: Mapping[str, str], environ: Mapping[str, str], cwd: Path) -> dict[str, str]:
+    """Return the files of the private data directory on which Ansible's options depend: texts by path.
 
     `added` overrides variables of `environ`, the operator's environment. Raises OSError.
     """
@@ -170,7 +170,7 @@ def _environment(added: Mapping[str, str], environ: Mapping[str, str]) -> dict[s
 
 
 def _is_passed(name: str) -> bool:
-    return name.startswith("RELATED_IMAGE_") or _is_passed_by_setting().get(name, False)
+    return name.startswith("RELATED_IMAGE_") or _is_passed_by_variable().get(name, False)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -178,20 +178,20 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
     Such a variable can contain a path or a secret: Ansible's configuration does not define it.
     """
-    known = _is_passed_by_setting()
-    variables = {name for name in environ if name.startswith("ANSIBLE_") and not name.startswith(_NO_SETTINGS)}
+    known = _is_passed_by_variable()
+    variables = {name for name in environ if name.startswith("ANSIBLE_") and not name.startswith(_NOT_PASSED)}
     return sorted(variables - known.keys())
 
 
 @functools.cache
-def _is_passed_by_setting() -> Mapping[str, bool]:
+def _is_passed_by_variable() -> Mapping[str, bool]:
     """Return the variables that Ansible's own configuration defines, and whether a pod gets each."""
     (package,) = importlib.util.find_spec("ansible").submodule_search_locations  # type: ignore[union-attr,misc]
     definitions = yaml.load(Path(package, "config/base.yml").read_text(encoding="utf-8"), yaml.CSafeLoader)
     return {
-        variable["name"]: setting.get("type") not in _PATHS and not name.startswith(_OF_GALAXY)
-        for name, setting in definitions.items()
-        for variable in setting.get("env") or ()
+        variable["name"]: option.get("type") not in _PATHS and not name.startswith(_OF_GALAXY)
+        for name, option in definitions.items()
+        for variable in option.get("env") or ()
         if variable["name"].startswith("ANSIBLE_")
     }
 

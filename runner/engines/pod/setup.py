@@ -131,7 +131,7 @@ async def _listen(links: Links, at: str, issued: Certificates) -> int:
 
 async def _template(watch: Watch, policy: PodPolicy, owners: Sequence[Object], parts: OperatorParts) -> WarmTemplate:
     environment = parts.environments(watch)[0]
-    files = await asyncio.to_thread(payload.settings, environment, os.environ, Path.cwd())
+    files = await asyncio.to_thread(payload.configuration, environment, os.environ, Path.cwd())
     return WarmTemplate(watch.gvk.kind, policy, files, owners)
 
 

@@ -49,7 +49,7 @@ class WarmTemplate:
     kind: str
     policy: PodPolicy
     files: Mapping[str, str]
-    """Files of each run's order on which Ansible's settings depend."""
+    """Files of each run's order on which Ansible's options depend."""
     owners: Sequence[Object] = ()
     """Owner references: the object that owns the operator's pod, if it is known."""
 

@@ -41,7 +41,7 @@ class WarmChoice:
         self.check(default, "--engine")
 
     def check(self, name: EngineName | None, source: str) -> None:
-        """Check that an engine is available; `source` names the setting that requires it.
+        """Check that an engine is available; `source` names the option that requires it.
 
         Raises:
             ConfigError: the engine is not available.

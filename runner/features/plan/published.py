@@ -47,7 +47,7 @@ class PlanBasis:
     generation: object
     """`metadata.generation`, or a digest of the content of an object without it."""
     content: str
-    """Digest of the role or playbook, and of the settings of its runs."""
+    """Digest of the role or playbook, and of the inputs of its runs."""
     reads: Mapping[str, str]
     """Digests of what the run read, by path."""
 

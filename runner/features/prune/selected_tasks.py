@@ -1,4 +1,4 @@
-"""Settings because of which Ansible executes only some tasks or hosts, so that no run counts for `prune`."""
+"""Options because of which Ansible executes only some tasks or hosts, so that no run counts for `prune`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SELECTING_SHORT = frozenset("tlC")
 
 
 def tasks_are_selected(ansible_args: str, environ: Mapping[str, str], cwd: Path) -> str:
-    """Return which setting makes Ansible execute only some tasks or hosts; empty if none does."""
+    """Return which option makes Ansible execute only some tasks or hosts; empty if none does."""
     try:
         arguments: Sequence[str] = shlex.split(ansible_args)
     except ValueError:

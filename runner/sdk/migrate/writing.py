@@ -109,7 +109,7 @@ def write(project: Project, report: Report, image: str) -> list[str]:
         if (project.root / file).resolve().is_relative_to(project.root.resolve()):  # roles can be outside the project
             changes.edit(PurePosixPath(file), _renamed)
     if any(finding.rule in _WATCH_RULES for finding in automatic):
-        changes.edit(PurePosixPath(project.watches_file), lambda text: _with_settings(text, project))
+        changes.edit(PurePosixPath(project.watches_file), lambda text: _with_fields(text, project))
     created, changed = changes.apply()
     return [*created, *changed]
 
@@ -144,38 +144,38 @@ def _renamed(text: str) -> str:
     return text
 
 
-def _with_settings(text: str, project: Project) -> str:
-    """Return watches.yaml with the settings that keep the Go operator's behaviour for the samples and CRDs."""
+def _with_fields(text: str, project: Project) -> str:
+    """Return watches.yaml with the fields that keep the Go operator's behaviour for the samples and CRDs."""
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     lines = text.splitlines(keepends=True)
     by_line = {node.start_mark.line + 1: node for node in nodes.items(root)}
     for watch in sorted(project.content.watches, key=lambda item: -item.line):
         node = by_line.get(watch.line)
-        settings = _settings(project, watch)
-        if node is None or not settings or node.flow_style:
+        added = _added(project, watch)
+        if node is None or not added or node.flow_style:
             continue
         last = edits.last_line(node)
         if not lines[last - 1].endswith("\n"):
             lines[last - 1] += "\n"
         fields = {key.value: (key, value) for key, value in nodes.pairs(node)}
         margin = " " * node.start_mark.column
-        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in settings.items() if name not in fields]
-        for name in sorted(settings.keys() & fields.keys(), key=lambda field: -fields[field][0].start_mark.line):
+        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in added.items() if name not in fields]
+        for name in sorted(added.keys() & fields.keys(), key=lambda field: -fields[field][0].start_mark.line):
             key, value = fields[name]
             before = lines[key.start_mark.line][: key.start_mark.column]  # the dash, in the first line of a watch
-            lines[key.start_mark.line : edits.last_line(value)] = [f"{before}{name}: {settings[name]}\n"]
+            lines[key.start_mark.line : edits.last_line(value)] = [f"{before}{name}: {added[name]}\n"]
     return "".join(lines)
 
 
-def _settings(project: Project, watch: Watch) -> dict[str, str]:
+def _added(project: Project, watch: Watch) -> dict[str, str]:
     """Return fields of a watch and their values in YAML."""
     findings = [finding for owner, finding in samples.findings_of_watches(project) if owner is watch]
-    settings = {}
+    added = {}
     if any(finding.rule == "template-in-sample" for finding in findings):
-        settings["markUnsafe"] = "false"
+        added["markUnsafe"] = "false"
     if names := sorted({finding.subject for finding in findings if finding.rule == "ansible-variable"}):
-        settings["allowAnsibleVariables"] = f"[{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
-    return settings
+        added["allowAnsibleVariables"] = f"[{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
+    return added
 
 
 def _checklist(report: Report, changed: list[str]) -> str:

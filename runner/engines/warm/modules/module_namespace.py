@@ -213,12 +213,12 @@ def enter(namespace: ModuleNamespace) -> None:
     sys.meta_path += namespace.finders
     sys.path[:] = namespace.path
     sys.path_importer_cache.update(namespace.listings)
-    forget_settings(namespace)
+    forget_changes(namespace)
     _forget_handlers()
 
 
-def forget_settings(namespace: ModuleNamespace) -> None:
-    """Restore the settings of a new interpreter that code can change while it runs."""
+def forget_changes(namespace: ModuleNamespace) -> None:
+    """Restore the state of a new interpreter that code can change while it runs."""
     warnings.filters[:] = namespace.filters  # type: ignore[index]  # a list, whatever its stub says
     locale.setlocale(locale.LC_ALL, "C")
     with contextlib.suppress(locale.Error):

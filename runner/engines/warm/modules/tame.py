@@ -151,7 +151,7 @@ class Between:
         sys.getrecursionlimit, sys.setrecursionlimit, limit = self._recursion
         sys.setrecursionlimit(limit)
         warnings.resetwarnings()  # or a warning would be shown once only
-        module_namespace.forget_settings(self._namespace)
+        module_namespace.forget_changes(self._namespace)
         return True
 
     def _is_removable(self) -> bool:

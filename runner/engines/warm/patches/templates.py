@@ -2,7 +2,7 @@
 
 A run notes the templates that it compiled, with everything that determines the code; the next server precompiles them.
 Before, while no run waits, a server compiles those that the files of the watched roles contain; see `server.ahead`.
-The code depends on three things: the text, the settings of the environment, and the arguments that filters and tests
+The code depends on three things: the text, the options of the environment, and the arguments that filters and tests
 require. The run compares these before it uses code, and looks up filters and tests at the same moment as a compilation.
 Since ansible-core 2.19 nothing is computed during compilation. Before, Jinja computes filters and tests of constants;
 such templates are not precompiled. `install` and `precompile` must be called only where Ansible is loaded.
@@ -30,7 +30,7 @@ _LONGEST = 4096
 MOST = 1000
 """Maximum number of templates that a run notes, and that a server compiles from files."""
 
-_SETTINGS = (
+_OPTIONS = (
     "block_start_string",
     "block_end_string",
     "variable_start_string",
@@ -64,7 +64,7 @@ class CompiledTemplates:
     """Precompiled templates."""
 
     state: tuple[object, ...] = ()
-    """Settings of the environment in which they were compiled."""
+    """Options of the environment in which they were compiled."""
     known: dict[Key, _Compiled] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     """Why templates could not be precompiled, except invalid ones; each run compiles them itself."""
@@ -168,7 +168,7 @@ def _passes(plugin: Any) -> str:
 
 
 def _state(environment: Any) -> tuple[object, ...]:
-    """Return the settings that determine the code in addition to the template."""
+    """Return the options that determine the code in addition to the template."""
     return (
         type(environment),
         environment.finalize,
@@ -177,7 +177,7 @@ def _state(environment: Any) -> tuple[object, ...]:
         environment.autoescape,
         environment.is_async,
         tuple(environment.extensions),
-        *(getattr(environment, name) for name in _SETTINGS),
+        *(getattr(environment, name) for name in _OPTIONS),
     )
 
 
@@ -244,7 +244,7 @@ class Templates:
 
 
 def _key_of(environment: Any, source: Any, plain: tuple[object, ...], *, is_expression: bool = False) -> Key | None:
-    """Return the key of a template; None for unusual settings, which are not cached."""
+    """Return the key of a template; None for unusual options, which are not cached."""
     if not isinstance(source, str) or len(source) > _LONGEST or _state(environment) != plain or _is_deep():
         return None
     if not versions.TAGGED:
@@ -276,7 +276,7 @@ def _uses(environment: Any, source: str) -> _Uses | None:
     """Return the filters and tests of a compiled template; None if it must not be precompiled."""
     tree = environment.parse(source)
     if any(True for _ in tree.find_all((nodes.EvalContextModifier, nodes.ScopedEvalContextModifier))):
-        return None  # the settings of its own compilation can be computed
+        return None  # the options of its own compilation can be computed
     uses: dict[tuple[str, str], str] = {}
     for node in tree.find_all((nodes.Filter, nodes.Test)):
         kind, table = ("filter", environment.filters) if isinstance(node, nodes.Filter) else ("test", environment.tests)

@@ -1,6 +1,6 @@
 """Model of a run's playbook process: Ansible, loaded in the environment that all runs share.
 
-Ansible reads settings, plugin paths, colours, the terminal's width and temporary folders when it is imported. So the
+Ansible reads its options, plugin paths, colours, the terminal's width and temporary folders when it is imported. So the
 server imports it in the environment of a run, with a terminal like a run's. Values that differ between runs are
 replaced by placeholders: paths below `scratch`, which occur nowhere else. Owns the imports at the server's start;
 `refresh` renews the state that differs between runs. Must not import Ansible before `os.environ` is set.
@@ -52,7 +52,7 @@ class Model:
     shown_messages: Mapping[str, Any]
     """Messages that Ansible has shown and does not repeat, by the attribute of `Display`."""
     pending_warnings: tuple[frozenset[str], tuple[Any, ...]]
-    """Warnings and deprecations of settings that Ansible has not shown yet."""
+    """Warnings and deprecations of options that Ansible has not shown yet."""
 
 
 def load(scratch: Path, plugins: frozenset[str]) -> Model:

@@ -2,7 +2,7 @@
 
 Owns the state that differs between runs, and the state that a new process does not have.
 
-- Ansible itself computes the settings that depend on variables of the run again.
+- Ansible itself computes the options that depend on variables of the run again.
 - Other values that a module copied from such variables at its import are found by their placeholders.
 - A plugin or collection beside a playbook or role has precedence over a preloaded one.
 - Ansible still reports which collections it loads.
@@ -41,7 +41,7 @@ from runner.engines.warm.server.model import Model
 _OWN = PER_RUN | {"AWX_ISOLATED_DATA_DIR", "ANSIBLE_CACHE_PLUGIN_CONNECTION"}
 """Variables of the operator and of ansible-runner that differ between runs of one environment."""
 _READ_LATE = frozenset({"DEFAULT_LOCAL_TMP", "CACHE_PLUGIN_CONNECTION", "DEFAULT_HOST_LIST"})
-"""Settings that Ansible reads at each use. It copies other settings to variables at its import."""
+"""Options that Ansible reads at each use. It copies other options to variables at its import."""
 _PATHS = frozenset({"path", "pathlist", "pathspec"})
 _TEMPORARY = frozenset({"temppath", "tmppath", "tmp"})
 _SHOWS_COLLECTIONS = 4
@@ -67,7 +67,7 @@ class Refresh:
     """State that is renewed for each run."""
 
     model: Model
-    settings: tuple[str, ...]
+    options: tuple[str, ...]
     captures: tuple[Capture, ...]
     preloaded: frozenset[str]
     """Names of the Python modules of plugins that a new process has not loaded."""
@@ -82,7 +82,7 @@ class Refresh:
         names = sys.modules.keys() - model.initial_modules
         return cls(
             model=model,
-            settings=_settings(Path(model.scratch)),
+            options=_options(Path(model.scratch)),
             captures=_captures(model),
             preloaded=frozenset(
                 name for name in names if name.startswith(("ansible.plugins.", "ansible_collections."))
@@ -102,7 +102,7 @@ class Refresh:
 
     def apply(self) -> None:
         """Renew the state. The environment and the standard streams must be those of the run."""
-        for name in self.settings:
+        for name in self.options:
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
         for capture in self.captures:
             value = os.environ.get(capture.variable) if capture.variable else str(Path.cwd())
@@ -126,8 +126,8 @@ class Refresh:
         config.DEPRECATED[:] = deprecated
 
 
-def _settings(scratch: Path) -> tuple[str, ...]:
-    """Return the settings that depend on variables or the folder of a run, in the order of their definition."""
+def _options(scratch: Path) -> tuple[str, ...]:
+    """Return the options that depend on variables or the folder of a run, in the order of their definition."""
     definitions: Mapping[str, Any] = constants.config.get_configuration_definitions()
     by_variables = _decided_by_variables(definitions)
     by_folder = _decided_by_folder(definitions, scratch)
@@ -141,17 +141,17 @@ def _settings(scratch: Path) -> tuple[str, ...]:
 
 
 def _decided_by_variables(definitions: Mapping[str, Any]) -> set[str]:
-    settings: set[str] = set()
+    options: set[str] = set()
     before = -1
-    while len(settings) > before:
-        before = len(settings)
+    while len(options) > before:
+        before = len(options)
         for name, definition in definitions.items():
             read = {entry["name"] for entry in definition.get("env") or ()}
             default = definition.get("default")
-            templated = isinstance(default, str) and "{{" in default and any(setting in default for setting in settings)
+            templated = isinstance(default, str) and "{{" in default and any(option in default for option in options)
             if read & _OWN or templated:
-                settings.add(name)
-    return settings
+                options.add(name)
+    return options
 
 
 def _decided_by_folder(definitions: Mapping[str, Any], scratch: Path) -> set[str]:

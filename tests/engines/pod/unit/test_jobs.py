@@ -116,7 +116,7 @@ def test_a_template_adds_to_the_pod_but_does_not_replace_the_agent() -> None:
     confined = _pod(PodPolicy(1, {}, {"image": "ee:1"}))["containers"][0]["securityContext"]
     assert pod["automountServiceAccountToken"] is True
     assert [each["name"] for each in pod["volumes"]] == ["agent", "work", "data"]
-    assert [each["mountPath"] for each in container["volumeMounts"]] == [jobs.SETTINGS, jobs.WORK, "/data"]
+    assert [each["mountPath"] for each in container["volumeMounts"]] == [jobs.SECRET_DIR, jobs.WORK, "/data"]
     assert container["command"][0] == "python3"
     assert (container["name"], container["securityContext"]) == (jobs.CONTAINER, {**confined, "runAsUser": 7})
 

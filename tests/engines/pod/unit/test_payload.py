@@ -108,7 +108,7 @@ def test_ansibles_own_definitions_decide_which_settings_a_pod_gets(tmp_path: Pat
         "ANSIBLE_OPERATOR_METRICS": "x",
         "GALAXY_TOKEN": "secret",
     }
-    passed = json.loads(payload.settings({}, {**given, **kept}, tmp_path)["env/envvars"])
+    passed = json.loads(payload.configuration({}, {**given, **kept}, tmp_path)["env/envvars"])
     assert {name: passed.get(name) for name in given} == given
     assert not kept.keys() & passed.keys()
     assert payload.unknown_variables({**given, **kept}) == ["ANSIBLE_HASHI_VAULT_TOKEN"]
