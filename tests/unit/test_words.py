@@ -32,8 +32,7 @@ EXEMPT: Mapping[str, tuple[set[str], str]] = {
     "core/status/patch.py": ({"pruned"}, _SCHEMA),
     "core/status/writer.py": ({"pruned"}, _SCHEMA),
     "core/watches/declared.py": ({"plan", "plans", "approve", "approved"}, _MODE),
-    "core/watches/policy.py": ({"plan", "approve", "approved"}, _MODE),
-    "core/watches/policy_fields.py": ({"plan", "approve", "approval"}, _MODE),
+    "core/watches/policy.py": ({"plan", "approve", "approved", "approval"}, _MODE),
     "core/watches/watch.py": ({"plan", "approval"}, _MODE),
     "values/objects.py": ({"plan"}, "a stored format: the annotation of the record of a resource"),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.core.watches import field, policy_fields
+from runner.core.watches import field, policy
 from runner.core.watches.field import Entry, FeatureFields
 from runner.values.slots import Slot, Slots
 
@@ -16,7 +16,7 @@ _ENTRY = field.section(
 
 
 def _read(entry: Entry, values: Slots) -> Slots:
-    seconds = policy_fields.span(entry.fields, "expectedWithin", off=False)
+    seconds = policy.span(entry.fields, "expectedWithin", off=False)
     return values if seconds is None else values.having(EXPECTED_WITHIN, seconds)
 
 

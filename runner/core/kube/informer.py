@@ -22,7 +22,7 @@ from runner.core.kube.discovery import Discovery
 from runner.core.kube.watch import ObjectWatch, watchers
 from runner.core.kube.watch_events import Applied, Restarted, Synced, WatchEvent
 from runner.core.kube.watch_health import ABSENT, PRESENT, Presence, Unknown, WatchState, covering, problem_of
-from runner.core.watches import field_selectors
+from runner.core.watches import selectors
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, finalizers_of, is_deleting, uid_of
@@ -59,8 +59,8 @@ class Informer:
         self._healths = tuple(watcher.health for watcher in self._watchers)
         for health in self._healths:
             health.known_again = self._known_again
-        if finalizer and (selection.labels or field_selectors.can_be_left(selection.fields)):
-            within = field_selectors.lasting(selection.fields)
+        if finalizer and (selection.labels or selectors.can_be_left(selection.fields)):
+            within = selectors.lasting(selection.fields)
             self._deselected = DeselectedObjects(client, discovery, gvk, namespaces, finalizer, within, self._cache)
             self._left = self._deselected.objects
 

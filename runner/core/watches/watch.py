@@ -21,12 +21,7 @@ from runner.base.config.settings import Settings
 from runner.base.yamlfile import tree
 from runner.base.yamlfile.fields import FieldContext, Fields
 from runner.base.yamlfile.tree import Problem, Problems
-from runner.core.watches import (
-    declared,
-    label_selectors,
-    policy_fields,
-    selector_fields,
-)
+from runner.core.watches import declared, field, policy, selectors
 from runner.core.watches.field import Entry, FeatureFields
 from runner.core.watches.policy import FinalizerLimit, RunMode, RunPolicy, StatusTrigger
 from runner.core.watches.spec_paths import SpecPath
@@ -227,7 +222,7 @@ def _text(cwd: Path, path: Path) -> str:
 
 
 _SHAPE = "a list of watches (`- …`), each with version, kind, and role or playbook"
-_KIND_FIELDS = declared.names("blacklist[]")
+_KIND_FIELDS = field.names(declared.BLACKLIST)
 _DEFAULT_ARTIFACTS = 20
 _HIGHEST_VERBOSITY = 7
 _SHORTEST_PERIOD = 5.0
@@ -287,7 +282,7 @@ def _kind(fields: Fields) -> GVK | None:
     fields.require("version", "set the API version, such as v1alpha1")
     fields.require("kind", "set the kind, such as Memcached")
     for name, value in (("group", gvk.group), ("version", gvk.version)):
-        if value and not label_selectors.is_subdomain(value):
+        if value and not selectors.is_subdomain(value):
             fields.warn(name, f"invalid {name} {value!r}: use the {name} of apiVersion, in lower case and without '/'")
     return gvk if gvk.version and gvk.kind else None
 
@@ -308,15 +303,15 @@ def _watch(fields: Fields, gvk: GVK, reader: _Reader, line: int) -> Watch | None
         reconcile_period=_reconcile_period(fields),
         min_reconcile_period=_min_reconcile_period(fields),
         max_verbosity=_max_verbosity(fields),
-        watch_dependent_status=policy_fields.status_trigger(fields),
+        watch_dependent_status=policy.status_trigger(fields),
         max_runner_artifacts=_artifacts(fields),
         snake_case_except=_snake_case_except(fields),
         allow_ansible_variables=frozenset(fields.texts("allowAnsibleVariables")),
-        selector=selector_fields.read(fields),
-        field_selector=selector_fields.read_fields(fields),
+        selector=selectors.read_labels(fields),
+        field_selector=selectors.read_fields(fields),
         blacklist=_blacklist(fields),
         service_account=_service_account(fields),
-        policy=policy_fields.read(fields),
+        policy=policy.read(fields),
         mode=_mode(fields),
         line=line,
         more=more,
@@ -357,19 +352,19 @@ def _report_missing(fields: Fields, field: str, name: str, result: SearchResult)
 
 
 def _finalizer(fields: Fields, gvk: GVK, own: Content | None, reader: _Reader) -> Finalizer | None:
-    finalizer = fields.fields("finalizer", declared.names("finalizer"))
+    finalizer = fields.fields("finalizer", field.names(declared.FINALIZER))
     if finalizer is None:
         return None
     name = finalizer.text("name")
     finalizer.require("name", "use a name such as cache.example.com/finalizer")
-    problem = label_selectors.key_problem(name)
+    problem = selectors.key_problem(name)
     if name and problem:
         finalizer.error("name", problem)
-    elif name and "/" not in name and label_selectors.is_builtin_group(gvk.group):
+    elif name and "/" not in name and selectors.is_builtin_group(gvk.group):
         finalizer.error(
             "name", f"the API server refuses {name!r} without a domain; use a name such as example.com/{name}"
         )
-    content, variables, limit = _content(finalizer, reader), finalizer.values("vars"), policy_fields.limit(finalizer)
+    content, variables, limit = _content(finalizer, reader), finalizer.values("vars"), policy.limit(finalizer)
     if content is None and not finalizer.node("role") and not finalizer.node("playbook"):
         content = own
         written = finalizer.node("vars")
@@ -403,14 +398,14 @@ def _reconcile_period(fields: Fields) -> float | None:
 
 
 def _mode(fields: Fields) -> RunMode:
-    mode = policy_fields.mode(fields)
+    mode = policy.mode(fields)
     if mode != "apply" and not fields.boolean("manageStatus", default=True):
         fields.error("mode", f"{mode} needs the status, which contains the plan: remove manageStatus: false")
     return mode
 
 
 def _min_reconcile_period(fields: Fields) -> float:
-    seconds = policy_fields.span(fields, "minReconcilePeriod", off=True)
+    seconds = policy.span(fields, "minReconcilePeriod", off=True)
     return _SHORTEST_PERIOD if seconds is None else seconds
 
 
@@ -465,8 +460,6 @@ def _service_account(fields: Fields) -> str:
             fields.error(
                 field, "empty: set a service account, or remove the field to run with the operator's permissions"
             )
-    elif not label_selectors.is_subdomain(name) or (
-        slash and (not label_selectors.is_subdomain(namespace) or "." in namespace)
-    ):
+    elif not selectors.is_subdomain(name) or (slash and (not selectors.is_subdomain(namespace) or "." in namespace)):
         fields.error(field, f"invalid service account {text!r}: use name or namespace/name")
     return text

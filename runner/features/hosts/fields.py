@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from runner.base.config.paths import ImageFiles, find_file
 from runner.base.yamlfile.fields import Fields
-from runner.core.watches import field, label_selectors, policy_fields
+from runner.core.watches import field, policy, selectors
 from runner.core.watches.field import Entry, FeatureFields
 from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import INPUTS, INVENTORIES
@@ -154,7 +154,7 @@ def _inventory(fields: Fields, cwd: Path, image: ImageFiles) -> InventoryPolicy 
             ["factCache"] if given.is_present("factCache") else []
         ):
             given.error(name, "keeps data for the next run, but a pod and its files end with the run: remove it")
-    facts, allowed, file = policy_fields.span(given, "factCache", off=False), _allowed(given), _file(given, cwd, image)
+    facts, allowed, file = policy.span(given, "factCache", off=False), _allowed(given), _file(given, cwd, image)
     if not fields.text("playbook"):
         _warn_of_variables(given, cwd, file)
     if hosts is None:
@@ -219,7 +219,7 @@ def _allowed(given: Fields) -> AllowedHosts:
             networks.append(ip_network(text))
         except ValueError as error:
             name = text.lower().rstrip(".")
-            if not label_selectors.is_subdomain(name.removeprefix("*.")) or name.replace(".", "").isdigit():
+            if not selectors.is_subdomain(name.removeprefix("*.")) or name.replace(".", "").isdigit():
                 reason = str(error) if "host bits" in str(error) else f"invalid entry {text!r}"
                 given.error("allow", f"{reason}: use a network (10.20.0.0/16), an address, or a name (*.example.com)")
             names.append(name)

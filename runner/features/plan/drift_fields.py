@@ -9,7 +9,7 @@ from typing import Any
 from runner.base.yamlfile.fields import Fields
 from runner.core.status.conditions import find, make
 from runner.core.status.report import OwnStatus, StatusReport
-from runner.core.watches import field, policy_fields
+from runner.core.watches import field, policy
 from runner.core.watches.field import Entry, FeatureFields
 from runner.values.objects import Object, conditions_of, mapping
 from runner.values.slots import Slot, Slots
@@ -84,7 +84,7 @@ def _policy(fields: Fields) -> DriftPolicy | None:
     drift = fields.fields("drift", field.names(_DRIFT))
     if drift is None:
         return None
-    period, then = policy_fields.span(drift, "period", off=False), drift.text("then")
+    period, then = policy.span(drift, "period", off=False), drift.text("then")
     drift.require("period", "set the time between two checks, such as 1h")
     if then not in {"", "report", "repair"}:
         drift.error(

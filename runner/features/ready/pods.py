@@ -10,7 +10,7 @@ from runner.base import log
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource
 from runner.core.reconcile.attempt import WatchScope
-from runner.core.watches.label_selectors import LabelRequirement, render
+from runner.core.watches.selectors import LabelRequirement, render_labels
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, mapping, maps, metadata
 
@@ -78,7 +78,7 @@ def selector_of(workload: Object) -> str:
     for item in maps(selector.get("matchExpressions")):
         values = tuple(map(str, item.get("values") or ()))
         required.append(LabelRequirement(str(item.get("key")), str(item.get("operator")), values))
-    return render(required)
+    return render_labels(required)
 
 
 class PodReasons:

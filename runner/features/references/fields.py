@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from runner.base.yamlfile.fields import Fields
-from runner.core.watches import field, field_selectors, label_selectors, selector_fields
+from runner.core.watches import field, selectors
 from runner.core.watches.field import Entry, FeatureFields
 from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import INPUTS, NEXT_CHANGE
@@ -122,8 +122,8 @@ def _reference(item: Fields) -> WatchReference | None:
             "", f"{problem}: set one of path (field of the spec with their names), name, and selector (their labels)"
         )
         return None
-    path, name, selector = _path(item), item.text("name"), selector_fields.read(item)
-    problem = field_selectors.name_problem(name) if "name" in ways else ""
+    path, name, selector = _path(item), item.text("name"), selectors.read_labels(item)
+    problem = selectors.name_problem(name) if "name" in ways else ""
     if problem:
         item.error("name", problem)
     if "selector" in ways and not selector and isinstance(item.node("selector"), yaml.MappingNode | None):
@@ -154,7 +154,7 @@ def _namespaces(item: Fields) -> frozenset[str]:
 
 
 def _is_namespace(text: str) -> bool:
-    return label_selectors.is_subdomain(text) and "." not in text
+    return selectors.is_subdomain(text) and "." not in text
 
 
 def _namespace(item: Fields) -> str:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import yaml
 
 from runner.base.yamlfile.fields import Fields
-from runner.core.watches import field, policy_fields
+from runner.core.watches import field, policy
 from runner.core.watches.field import Entry, FeatureFields, Field
 from runner.values.slots import Slot, Slots
 
@@ -184,8 +184,8 @@ def _policy(fields: Fields) -> RolloutPolicy | None:
         _steps(rollout),
         first,
         labels,
-        policy_fields.span(rollout, "pause", off=False) or 0.0,
-        policy_fields.span(rollout, "ready", off=False) or 0.0,
+        policy.span(rollout, "pause", off=False) or 0.0,
+        policy.span(rollout, "ready", off=False) or 0.0,
         failures,
         tuple(_windows(rollout)),
     )

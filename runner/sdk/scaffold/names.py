@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.core.watches import label_selectors
+from runner.core.watches import selectors
 from runner.values.errors import ConfigError
 
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
@@ -92,7 +92,7 @@ def problems_of(resource: Resource) -> list[str]:
         ("--plural", resource.plural, plural_problem),
     )
     problems = [f"{flag} {value}: {problem}" for flag, value, check in checks if (problem := check(value))]
-    if not problems and not label_selectors.is_subdomain(resource.api_group):
+    if not problems and not selectors.is_subdomain(resource.api_group):
         problems.append(f"--group {resource.group}: {resource.api_group} (with the domain) exceeds 253 characters")
     return problems
 
@@ -121,9 +121,9 @@ def _subdomain(text: str) -> str:
     return ".".join(slug for part in text.lower().split(".") if (slug := re.sub(r"[^a-z0-9]+", "-", part).strip("-")))
 
 
-domain_problem = NameRule(label_selectors.is_subdomain, "invalid DNS name", _subdomain)
+domain_problem = NameRule(selectors.is_subdomain, "invalid DNS name", _subdomain)
 group_problem = NameRule(
-    lambda group: not group or label_selectors.is_subdomain(group),
+    lambda group: not group or selectors.is_subdomain(group),
     "invalid API group: use lower case letters, digits, '-' and '.'",
     _subdomain,
 )

@@ -2,30 +2,30 @@ from __future__ import annotations
 
 import pytest
 
-from runner.core.watches import field_selectors, label_selectors
-from runner.core.watches.label_selectors import LabelRequirement
+from runner.core.watches import selectors
+from runner.core.watches.selectors import LabelRequirement
 
 
 def test_conditions_are_rendered_in_one_order_whatever_theirs_was() -> None:
     one, other = "spec.mode != off, metadata.name==main", "metadata.name=main,spec.mode!=off,metadata.name=main"
-    rendered = {field_selectors.render(field_selectors.parse(text)) for text in (one, other)}
+    rendered = {selectors.render_fields(selectors.parse_fields(text)) for text in (one, other)}
     assert rendered == {"metadata.name=main,spec.mode!=off"}
 
 
 def test_escaped_separators_are_part_of_a_value() -> None:
-    (condition,) = field_selectors.parse(r"spec.text=a\,b\=c")
+    (condition,) = selectors.parse_fields(r"spec.text=a\,b\=c")
     assert (condition.field, condition.value) == ("spec.text", r"a\,b\=c")
 
 
 def test_an_empty_selector_and_an_empty_value_are_accepted() -> None:
-    assert field_selectors.parse(" ") == ()
-    assert field_selectors.render(field_selectors.parse("spec.nodeName=")) == "spec.nodeName="
+    assert selectors.parse_fields(" ") == ()
+    assert selectors.render_fields(selectors.parse_fields("spec.nodeName=")) == "spec.nodeName="
 
 
 @pytest.mark.parametrize("text", ["main", "=main", "a=b,", "a=b=c", "a in (b)", "a~b", "a b=c", "a=b c", ".a=b"])
 def test_an_invalid_condition_is_an_error_with_the_valid_syntax(text: str) -> None:
     with pytest.raises(ValueError, match=r"invalid field selector .*: use path=value or path!=value"):
-        field_selectors.parse(text)
+        selectors.parse_fields(text)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def test_an_invalid_condition_is_an_error_with_the_valid_syntax(text: str) -> No
 def test_names_and_namespaces_are_constant_and_other_fields_can_change(
     selector: str, lasting: str, *, can_be_left: bool
 ) -> None:
-    assert field_selectors.lasting(selector) == lasting
-    assert field_selectors.can_be_left(selector) is can_be_left
+    assert selectors.lasting(selector) == lasting
+    assert selectors.can_be_left(selector) is can_be_left
 
 
 @pytest.mark.parametrize(
@@ -62,27 +62,27 @@ def test_a_requirement_is_written_in_the_api_servers_grammar(requirement: LabelR
 
 def test_the_order_of_requirements_does_not_change_the_selector() -> None:
     one, two = LabelRequirement("b", "Exists", ()), LabelRequirement("a", "In", ("x",))
-    assert label_selectors.render([one, two]) == label_selectors.render([two, one]) == "a=x,b"
-    assert not label_selectors.render([])
+    assert selectors.render_labels([one, two]) == selectors.render_labels([two, one]) == "a=x,b"
+    assert not selectors.render_labels([])
 
 
 @pytest.mark.parametrize("key", ["a", "app.kubernetes.io/name", "A_b-c.d", "a" * 63, "example.com/a"])
 def test_a_qualified_name_is_accepted(key: str) -> None:
-    assert not label_selectors.key_problem(key)
+    assert not selectors.key_problem(key)
 
 
 @pytest.mark.parametrize("key", ["", "-a", "a b", "a" * 64, "Example.com/a", "a/b/c", "/a", "a/", "ä"])
 def test_an_invalid_qualified_name_is_refused(key: str) -> None:
-    assert repr(key) in label_selectors.key_problem(key)
+    assert repr(key) in selectors.key_problem(key)
 
 
 @pytest.mark.parametrize(("value", "right"), [("", True), ("a", True), ("a b", False), ("-a", False), ("a,b", False)])
 def test_a_labels_value_has_rules_of_its_own(value: str, *, right: bool) -> None:
-    assert (label_selectors.value_problem(value) == "") is right
+    assert (selectors.value_problem(value) == "") is right
 
 
 @pytest.mark.parametrize(
     ("text", "right"), [("cache.example.com", True), ("A.b", False), ("a..b", False), ("a" * 254, False)]
 )
 def test_a_group_is_a_dns_subdomain(text: str, *, right: bool) -> None:
-    assert label_selectors.is_subdomain(text) is right
+    assert selectors.is_subdomain(text) is right
