@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from runner.base.console import Line
-    from runner.core.engine.run_folders import Kept
+    from runner.core.engine.output import Kept
     from runner.values.objects import GVK
 
 _DESCRIPTION = """\
@@ -92,7 +92,7 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _end_of(kept: Kept) -> str:
     """Return when the object was deleted. One that leaves the selector of its watch counts too."""
-    from runner.core.engine.retention import deleted_at  # noqa: PLC0415 - as below
+    from runner.core.engine.artifacts import deleted_at  # noqa: PLC0415 - as below
 
     if not kept.is_deleted:
         return ""
@@ -102,11 +102,11 @@ def _end_of(kept: Kept) -> str:
 
 def _find(root: Path, object_name: str, namespace: str | None) -> Kept:
     """Return the object of KIND/NAME. The cluster resolves a KIND that is the name of none with runs."""
-    from runner.core.engine import run_folders  # noqa: PLC0415 - slow to import, which --help need not wait for
+    from runner.core.engine import output  # noqa: PLC0415 - slow to import, which --help need not wait for
 
     try:
-        return run_folders.find(root, object_name, namespace)
-    except run_folders.UnknownKindError as error:
+        return output.find(root, object_name, namespace)
+    except output.UnknownKindError as error:
         kind, _, name = object_name.partition("/")
         try:
             resolved = asyncio.run(_kind_in_cluster(kind.lower(), error.kinds))
@@ -118,7 +118,7 @@ def _find(root: Path, object_name: str, namespace: str | None) -> Kept:
             ) from error
         if not resolved:
             raise
-        return run_folders.find(root, f"{resolved}/{name}", namespace)
+        return output.find(root, f"{resolved}/{name}", namespace)
 
 
 async def _kind_in_cluster(short: str, kinds: Sequence[GVK]) -> str:

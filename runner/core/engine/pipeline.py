@@ -12,26 +12,21 @@ An engine supplies only the execution, such as processes. Promises:
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from runner.base import log
-from runner.core.engine import advice, artifacts, events, redaction, template_lines
+from runner.core.engine import advice, artifacts, events, redaction
 from runner.core.engine.artifact_writer import ArtifactWriter
+from runner.core.engine.artifacts import KeptRuns
 from runner.core.engine.events import Progress
 from runner.core.engine.job import Event, EventSink, Job, Outcome, RunResult, canceled
-from runner.core.engine.retention import KeptRuns
 from runner.values.errors import EngineError
 
 _log = log.get(__name__)
-_KEY = re.compile(r"^([A-Za-z_]\w{0,99}):", re.MULTILINE)
-_MOST_DEFAULTS = 1 << 16
-"""Characters of a role's defaults that are read."""
 
 
 class Stop:
@@ -167,21 +162,13 @@ async def _run(job: Job, execution: Execution, sink: EventSink, stop: Stop, bega
     else:
         if job.secrets.is_exhausted:
             progress = events.withheld(progress, job.secrets.withheld)
-        result = advice.explain(events.conclude(progress, _end(job, ending, seconds)), _variables(job))
+        result = events.conclude(progress, _end(job, ending, seconds))
         if result.failures:
-            result = await asyncio.to_thread(template_lines.placed, result)
+            result = await asyncio.to_thread(advice.explain, result, job)
         if job.inventory is not None:
             result = job.inventory.explain(result)
     await writer.end(ending.files, ending.source)
     return await redaction.result(ending.amend(result) if ending.amend else result, job.secrets)
-
-
-def _variables(job: Job) -> Iterator[str]:
-    """Yield the variables that the run received, and the defaults of its role, if the operator can read them."""
-    yield from job.extra_vars
-    for path in job.content.path.glob("defaults/main.y*ml"):
-        with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
-            yield from _KEY.findall(file.read(_MOST_DEFAULTS))
 
 
 def _end(job: Job, ending: Ending, seconds: float) -> events.End:

@@ -26,7 +26,7 @@ from typing import Any
 import runner
 from runner.agent import user
 from runner.base.config import atomic_file
-from runner.core.engine import artifacts, extravars, retention
+from runner.core.engine import artifacts, extravars
 from runner.core.engine.job import Job
 from runner.core.engine.processes import MARKER
 from runner.core.watches.watch import Playbook, Role
@@ -301,7 +301,7 @@ def unfinished(root: Path) -> list[tuple[Path, str]]:
     """Return each run folder below `root` whose last run did not end cleanly, with the marker of that run."""
     return [
         (folder, _identity(folder / _ENVVARS))
-        for folder in retention.run_folders(root)
+        for folder in artifacts.run_folders(root)
         if any((folder / name).is_file() for name in (KUBECONFIG, _EXTRAVARS))
     ]
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from runner.base import log
 from runner.base.config import paths
 from runner.base.config.settings import Settings
-from runner.core.engine import artifacts, params, retention
+from runner.core.engine import artifacts, params
 from runner.core.engine.job import SUPERSEDED, Engine, Event, EventSink, Job, RunResult, canceled
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.watch_health import ABSENT
@@ -306,7 +306,7 @@ class Runs(Hooks):
             )
 
     async def _sweep(self, base: Path) -> None:
-        for run_dir in await asyncio.to_thread(lambda: list(retention.run_folders(base))):
+        for run_dir in await asyncio.to_thread(lambda: list(artifacts.run_folders(base))):
             *namespace, name = run_dir.relative_to(base).parts
             if self._is_gone(ObjectKey("".join(namespace[:1]), name)):
                 await self._engine.forget(run_dir)

@@ -22,8 +22,7 @@ from runner.base.config import paths
 from runner.base.log import visible
 from runner.core.engine import run_dir
 from runner.core.engine.events import TASK_STARTS
-from runner.core.engine.output import ManagedFieldsFilter
-from runner.core.engine.run_folders import Kept
+from runner.core.engine.output import Kept, ManagedFieldsFilter
 from runner.features.ui.journal import JournalEntry
 from runner.features.ui.timeline import BAD, ENDS, ITEM_ENDS, Timeline
 from runner.values.objects import GVK, LAST_APPLIED, ObjectKey

@@ -20,8 +20,7 @@ from runner.base.config import paths
 from runner.base.page import PageSections, kind_id, names
 from runner.core.dependents.kind import Owned
 from runner.core.engine.job import Outcome
-from runner.core.engine.output import logs_command, node_command, pod_log_command
-from runner.core.engine.run_folders import Kept
+from runner.core.engine.output import Kept, logs_command, node_command, pod_log_command
 from runner.core.queue.reasons import QueueEntry
 from runner.core.reconcile.controller import Controller
 from runner.core.watches.watch import content_name

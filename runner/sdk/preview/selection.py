@@ -17,7 +17,7 @@ from typing import Any
 from runner.base import log
 from runner.base.yamlfile import tree
 from runner.base.yamlfile.tree import Problems
-from runner.core.engine.run_folders import instead, kind_names
+from runner.core.engine.output import instead, kind_names
 from runner.core.kube.client import Client, PatchType, Selection
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.watches.watch import Watch

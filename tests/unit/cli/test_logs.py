@@ -17,10 +17,9 @@ import pytest
 from runner.base.config.paths import run_dir
 from runner.cli import logs as logs_cli
 from runner.cli import main
-from runner.core.engine import output, processes, run_folders
-from runner.core.engine.artifacts import point_latest
+from runner.core.engine import output, processes
+from runner.core.engine.artifacts import KeptRuns, point_latest
 from runner.core.engine.job import Job
-from runner.core.engine.retention import KeptRuns
 from runner.values.objects import GVK, ObjectKey
 
 THING = GVK("test.example.com", "v1", "Thing")
@@ -92,7 +91,7 @@ def test_core_groups_and_cluster_scoped_objects_have_shorter_folders(
     folders: Folders, gvk: GVK, wanted: str, namespace: str
 ) -> None:
     folder = folders.add(gvk, "one", "said", namespace=namespace)
-    found = run_folders.find(folders.root, wanted, None)
+    found = output.find(folders.root, wanted, None)
     assert (found.folder, found.gvk, found.key) == (folder, gvk, ObjectKey(namespace, "one"))
 
 
@@ -250,7 +249,7 @@ def test_a_live_run_is_followed_to_its_end(folders: Folders, monkeypatch: pytest
                 mark.unlink()
 
     monkeypatch.setattr(logs_cli, "_POLL_INTERVAL", 0)
-    kept = run_folders.find(folders.root, "thing/one", None)
+    kept = output.find(folders.root, "thing/one", None)
     assert kept.is_live("2026-0")
     out = Out()
     logs_cli._show(kept, "2026-0", out, follow=True, whole=False)
@@ -265,7 +264,7 @@ def test_a_run_in_a_pod_names_the_command_for_the_log_of_its_pod(folders: Folder
     assert logs("thing/one") == (0, "first\n", f"run 2026-0 of Thing shop/one ended: successful\n{command}")
     (folder / "status").unlink()
     assert logs("thing/one") == (0, "first\n", f"run 2026-0 of Thing shop/one is active\n{command}")
-    assert run_folders.find(folders.root, "thing/one", None).is_live("2026-0")
+    assert output.find(folders.root, "thing/one", None).is_live("2026-0")
 
 
 def test_a_run_whose_operator_is_dead_is_not_followed(folders: Folders, logs: Logs) -> None:

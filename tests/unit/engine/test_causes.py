@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from runner.core.engine import advice, causes, template_lines
+from runner.core.engine import advice, causes
 from runner.core.engine.events import Progress, fold
 from runner.core.engine.job import HostRecap, Outcome, RunResult, TaskFailure
 from runner.features.hosts.inventory import UNRESOLVED, Credentials, Host, Hosts
-from tests.kit.status_world import FAILURE
 
 OUTPUTS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("failures.json").read_text(encoding="utf-8"))
 """Results of failed tasks, and output outside of tasks, of ansible-core 2.18 to 2.22 on real servers."""
@@ -126,7 +125,7 @@ def explained(message: str, **different: object) -> str:
     hosts = Hosts("hosts", (host, Host("other", "o", "o")), None, Credentials(), first_use=False)
     said = str(causes.of_task({}, message, ()))
     lost = replace(failed(said), failures=(TaskFailure("Ping", said, "", host="db", unreachable=True),))
-    lost = hosts.explain(advice.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),))))
+    lost = hosts.explain(replace(lost, hosts=(HostRecap("db", 0, 0, 0, 1),)))
     assert lost.missed == ("other",)
     return lost.failures[0].message
 
@@ -171,7 +170,7 @@ def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
 def test_only_files_with_text_are_read_whatever_path_a_run_reports(tmp_path: Path, path: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     failure = TaskFailure("write", message, path.format(folder=tmp_path))
-    assert template_lines.placed(replace(FAILURE, failures=(failure,))).failures == (failure,)
+    assert advice.placed(failure) == failure
 
 
 def test_a_word_in_two_templates_leaves_the_place_of_the_task(tmp_path: Path) -> None:
@@ -179,9 +178,6 @@ def test_a_word_in_two_templates_leaves_the_place_of_the_task(tmp_path: Path) ->
         (tmp_path / "templates").mkdir(exist_ok=True)
         (tmp_path / "templates" / name).write_text("{{ replicaz }}")
     failure = TaskFailure("write", "'replicaz' is undefined", f"{tmp_path}/tasks/main.yml:3")
-    assert template_lines.placed(replace(FAILURE, failures=(failure,))).failures == (failure,)
+    assert advice.placed(failure) == failure
     (tmp_path / "templates" / "two.j2").unlink()
-    assert (
-        template_lines.placed(replace(FAILURE, failures=(failure,))).failures[0].path
-        == f"{tmp_path}/templates/one.j2:1"
-    )
+    assert advice.placed(failure).path == f"{tmp_path}/templates/one.j2:1"

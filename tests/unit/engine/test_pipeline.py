@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.core.engine.artifacts import KeptRuns
 from runner.core.engine.events import Progress
 from runner.core.engine.job import Event, Job, Outcome, RunResult, TaskFailure
 from runner.core.engine.pipeline import Ending, Pipeline, Stop
-from runner.core.engine.retention import KeptRuns
 from runner.core.masking.masker import MASK
 from runner.core.watches.watch import Role
 from runner.values.errors import EngineError

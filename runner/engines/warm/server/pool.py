@@ -1,9 +1,9 @@
 """Pool of fork servers: starts, replaces and ends them, and falls back to new interpreters.
 
-Implements `starter.Starter`. Runs that share an environment share a server. If a server dies, the pool replaces it and
-sends the unanswered orders to the next one. A server is replaced by a new one if its Ansible is out of date, or after
-many runs. If no server can be started, or loads for long, or cannot fork, the run starts a new interpreter. The pool
-logs each reason once and retries later. It limits the number of servers, and ends those that are idle.
+Implements `Starter`. Runs that share an environment share a server. If a server dies, the pool replaces it and sends
+the unanswered orders to the next one. A server is replaced by a new one if its Ansible is out of date, or after many
+runs. If no server can be started, or loads for long, or cannot fork, the run starts a new interpreter. The pool logs
+each reason once and retries later. It limits the number of servers, and ends those that are idle.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from runner.agent import machine
 from runner.base import log
+from runner.core.engine.process_execution import Started, Starter
 from runner.core.engine.processes import MARKER
-from runner.core.engine.starter import Started, Starter
 from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, task_record
 from runner.engines.warm.messages import Load

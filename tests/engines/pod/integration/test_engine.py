@@ -11,7 +11,7 @@ import pytest
 
 from runner.agent.frames import HEADER, LARGEST, Kind
 from runner.core.engine.job import Event, Job, Outcome, RunResult
-from runner.core.engine.run_folders import Kept
+from runner.core.engine.output import Kept
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, RecordedRun, run_name

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine import artifacts, retention, run_root
-from runner.core.engine.retention import KeptRuns
-from runner.core.engine.run_root import RunRoot
+from runner.core.engine import artifacts, run_engine
+from runner.core.engine.artifacts import KeptRuns
+from runner.core.engine.run_engine import RunRoot
 from tests.kit.wait import patience, until
 
 BIG = 1 << 20
@@ -62,7 +62,7 @@ def ran(runs: KeptRuns, *folders: Path) -> None:
 
 
 def size_of(*folders: Path) -> int:
-    return sum(map(retention.used, folders))
+    return sum(map(artifacts.used, folders))
 
 
 def test_the_limit_is_at_most_half_of_the_file_system(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_if_all_folders_of_the_largest_namespace_are_in_use_the_next_one_loses_s
     ran(runs, *(idle, last))
     assert (len(runs_in(busy)), idle.exists(), last.exists()) == (4, False, False)
     runs.end(busy, KEEP)
-    assert runs.size == retention.used(busy) <= 5 * BIG
+    assert runs.size == artifacts.used(busy) <= 5 * BIG
 
 
 def test_a_folder_in_use_is_not_touched(make: Make, root: Path) -> None:
@@ -232,13 +232,13 @@ def test_a_long_removal_delays_only_the_next_run_of_the_same_object(
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Return a function that moves the wall clock on by some seconds."""
     moved = [0.0]
-    monkeypatch.setattr(retention, "time", SimpleNamespace(time=lambda: time.time() + sum(moved)))
+    monkeypatch.setattr(artifacts, "time", SimpleNamespace(time=lambda: time.time() + sum(moved)))
     return moved.append
 
 
 def deleted(root: Path, namespace: str = "ns") -> set[str]:
     """Return the names of deleted objects whose run is kept."""
-    return {path.name for path in (root / retention.DELETED / "g/v1/Kind" / namespace).glob("*")}
+    return {path.name for path in (root / artifacts.DELETED / "g/v1/Kind" / namespace).glob("*")}
 
 
 @pytest.mark.parametrize("limit", [0, 10 * BIG])
@@ -252,14 +252,14 @@ def test_of_a_deleted_object_only_the_output_of_the_last_run_is_kept_for_some_mi
     (folder / "facts/host").write_text("a fact")
     ran(runs, folder)
     runs.retire(folder)
-    kept = root / retention.DELETED / "g/v1/Kind/ns/one"
+    kept = root / artifacts.DELETED / "g/v1/Kind/ns/one"
     files = {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()}
     assert files == {"artifacts/run-2/stdout", "artifacts/run-2/status", "env/envvars"}
     assert (kept / "env/envvars").read_text() == ""
     assert not folder.parent.exists()
     assert runs.size == (size_of(kept) if limit else 0)
     assert {path.stat().st_mode & 0o777 for path in (kept, kept / "env", kept / "artifacts")} == {0o700}
-    clock(retention._DELETED_FOR - 60)
+    clock(artifacts._DELETED_FOR - 60)
     runs.expire()
     assert kept.exists()
     clock(120)
@@ -276,7 +276,7 @@ def _no_run(folder: Path) -> None:
 
 
 def _blocked(folder: Path) -> None:
-    (folder.parents[4] / retention.DELETED).write_text("")  # a folder cannot be made, as on a full disk
+    (folder.parents[4] / artifacts.DELETED).write_text("")  # a folder cannot be made, as on a full disk
 
 
 @pytest.mark.parametrize("spoil", [_broken, _no_run, _blocked])
@@ -286,7 +286,7 @@ def test_of_a_run_that_did_not_end_or_cannot_be_moved_nothing_is_kept(
     runs, folder = KeptRuns(root, 0), make("one")
     spoil(folder)
     runs.retire(folder)
-    assert list(retention.run_folders(root)) == []
+    assert list(artifacts.run_folders(root)) == []
     assert not folder.exists()
 
 
@@ -296,7 +296,7 @@ def test_the_next_object_of_the_name_replaces_the_run_only_with_its_own(make: Ma
     unfinished = make("one", 2)
     (unfinished / "artifacts/run-1/status").unlink()
     runs.retire(unfinished)
-    kept = root / retention.DELETED / "g/v1/Kind/ns/one"
+    kept = root / artifacts.DELETED / "g/v1/Kind/ns/one"
     assert runs_in(kept) == ["run-0"]
     runs.retire(make("one", 3))
     assert runs_in(kept) == ["run-2"]
@@ -305,7 +305,7 @@ def test_the_next_object_of_the_name_replaces_the_run_only_with_its_own(make: Ma
 def test_a_namespace_that_deletes_many_objects_loses_their_runs_and_no_other_namespace_does(
     make: Make, root: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "_MOST_DELETED", 3)
+    monkeypatch.setattr(artifacts, "_MOST_DELETED", 3)
     runs = KeptRuns(root, 0)
     runs.retire(make("first", namespace="neighbour"))
     for number in range(5):
@@ -333,13 +333,13 @@ def test_a_restart_neither_prolongs_nor_forgets_what_is_kept(
     before.retire(make("old"))
     clock(600)
     before.retire(make("new"))
-    mark = root / retention.DELETED / "g/v1/Kind/ns/new/env/envvars"
+    mark = root / artifacts.DELETED / "g/v1/Kind/ns/new/env/envvars"
     os.utime(mark, (time.time() + 600, time.time() + 600))
     clock(400)
     runs = KeptRuns(root, limit)
     runs.survey()
     assert deleted(root) == {"new"}
-    assert runs.size == (size_of(root / retention.DELETED / "g/v1/Kind/ns/new") if limit else 0)
+    assert runs.size == (size_of(root / artifacts.DELETED / "g/v1/Kind/ns/new") if limit else 0)
     clock(600)
     runs.expire()
     assert (deleted(root), runs.size) == (set(), 0)
@@ -348,11 +348,11 @@ def test_a_restart_neither_prolongs_nor_forgets_what_is_kept(
 async def test_an_operator_without_further_runs_removes_the_run_of_a_deleted_object_too(
     make: Make, root: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_root, "_EXPIRE_EVERY", 0.01)
+    monkeypatch.setattr(run_engine, "_EXPIRE_EVERY", 0.01)
     operator, folder = RunRoot(root), make("one")
     await operator.reap_leftovers()
     operator.kept.retire(folder)
     assert deleted(root) == {"one"}
-    clock(retention._DELETED_FOR + 1)
+    clock(artifacts._DELETED_FOR + 1)
     await until(lambda: not deleted(root), "the run of the deleted object to go")
     await operator.close()
