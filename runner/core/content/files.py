@@ -1,18 +1,29 @@
-"""The files that runs execute (roles, playbooks with the files beside them, collections), and their digests.
+"""Files that the runs of a watch execute (roles, playbooks with the files beside them, collections), and their digest.
 
-Content counts, not times. An installed collection is identified by its manifest, so that thousands of files need not
-be read. Blocking I/O.
+The digest also covers versions, fields of the watch, and the environment. Content counts, not times, so that a rebuilt
+image of the same files has the same digest. An installed collection is identified by its manifest, so that thousands of
+files need not be read. Limits of the digest are in docs/runs.md. Functions block on I/O; `ContentDigest` reads in a
+thread, at most once in some seconds.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
+import platform
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from runner.core.watches.watch import Content, Playbook, Role
+from runner import __version__
+from runner.base.config.paths import SearchPath, ansible_configs
+from runner.core.watches.watch import INPUTS, INVENTORIES, Content, Playbook, Role, Watch
+from runner.values.digests import digest
 from runner.values.errors import EngineError
 
 BESIDE_A_PLAYBOOK = (
@@ -22,6 +33,29 @@ BESIDE_A_PLAYBOOK = (
 )
 SKIPPED = frozenset({".git", "__pycache__", "molecule", ".venv"})
 """Folders without content that runs execute."""
+_FRESH = 10.0
+"""Seconds for which a digest is reused."""
+_PACKAGES = ("ansible-core", "ansible", "ansible-runner", "kubernetes", "jinja2", "jsonpatch", "pyyaml")
+_NOT_OF_RUNS = frozenset(
+    {
+        "line",
+        "reconcile_period",
+        "min_reconcile_period",
+        "max_verbosity",
+        "policy",
+        "mode",
+        "finalizer",
+        "max_runner_artifacts",
+        "more",
+    }
+)
+"""Fields of a watch that do not affect the result of a run."""
+_PASSING = re.compile(
+    r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"
+    r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|[A-Z0-9_]+_SERVICE_(HOST|PORT.*)|"
+    r"[A-Z0-9_]+_PORT(_[0-9]+_.*)?|OSDK_.*)"
+)
+"""Variables that differ between pods, or with the Services of the namespace."""
 
 
 def of_content(content: Content) -> Iterator[Path]:
@@ -87,3 +121,75 @@ class FileDigests:
             return ""
         self._files[name] = known
         return known.hex()
+
+
+@dataclass(slots=True)
+class ContentDigest:
+    """Digest of one watch's content, which all features of the watch share."""
+
+    watch: Watch
+    places: SearchPath
+    ansible_args: str
+    environ: Mapping[str, str]
+    cwd: Path
+    _files: FileDigests = field(default_factory=FileDigests)
+    _known: str = ""
+    _at: float = -_FRESH
+
+    async def digest(self) -> str:
+        """Return the digest, at most some seconds old."""
+        is_known = bool(self._known) and time.monotonic() - self._at < _FRESH
+        return self._known if is_known else await self.fresh()
+
+    async def fresh(self) -> str:
+        """Return the digest of the files as they are now."""
+        began = time.monotonic()
+        current = await asyncio.to_thread(self._look)
+        if began >= self._at:  # a later call can have ended first
+            self._known, self._at = current, began
+        return current
+
+    def _look(self) -> str:
+        contents = self._files.take(self._paths())
+        environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
+        values = {attribute.name: _plain(getattr(self.watch, attribute.name)) for attribute in fields(self.watch)}
+        inputs = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
+        inputs |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}
+        return digest([contents, environ, inputs, self.ansible_args, _versions()])
+
+    def _paths(self) -> Iterator[Path]:
+        yield from of_content(self.watch.content)
+        for file in self.watch.more.get(INVENTORIES):
+            yield from of_inventory(file)
+        for root in self.places.roles:
+            yield from below(root)
+        for root in self.places.collections:
+            yield from of_collections(root)
+        inventory = self.environ.get("ANSIBLE_INVENTORY", "")
+        for path in (*ansible_configs(self.environ, self.cwd), *([self.cwd / inventory] if inventory else ())):
+            yield from below(path) if path.is_dir() else (path,)
+
+
+def _versions() -> dict[str, str]:
+    return {"runner": __version__, "python": platform.python_version(), **dict(_installed(_PACKAGES))}
+
+
+def _installed(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for package in packages:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+
+
+def _plain(value: Any) -> Any:
+    """Return a watch's field as JSON that is the same in each process."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {attribute.name: _plain(getattr(value, attribute.name)) for attribute in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(map(str, value))
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

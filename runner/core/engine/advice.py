@@ -1,4 +1,4 @@
-"""What completes the failures of a run beside their causes. Blocking I/O.
+"""Completion of the failures of a run by what their messages do not contain. Blocking I/O.
 
 - A module that the kernel killed because memory ran out fails with an exit code, or without a result.
 - A variable that is undefined is often one of the specification with a typing error.

@@ -160,7 +160,7 @@ class ArtifactWriter:
         """Mask an event that was written before all values were known. Remove it if there is no time to search it."""
         try:
             data = _read(path)
-            shown = redaction.event_file(data, self._secrets, budget)
+            shown = redaction.json_file(data, self._secrets, budget, is_event=True)
         except (SearchTimeoutError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return

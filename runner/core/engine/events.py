@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -104,9 +104,27 @@ class End:
 
 def fold(progress: Progress, event: Event) -> Progress:
     """Return the progress after one more event."""
-    add = _FOLDS.get(event.get("event", ""))
     progress = replace(progress, events=progress.events + 1)
-    return add(progress, event) if add else progress
+    data = _data(event)
+    match event.get("event"):
+        case "playbook_on_task_start" | "playbook_on_handler_task_start":
+            task, path = str(data.get("task", "")), str(data.get("task_path", ""))
+            progress = replace(progress, tasks=progress.tasks + 1, task=task, path=path, items=())
+        case "runner_item_on_failed":
+            progress = replace(progress, items=(*progress.items, failure_message(data, ())))
+        case "runner_on_failed" if data.get("ignore_errors"):
+            progress = replace(progress, items=())
+        case "runner_on_failed" | "runner_on_unreachable" as name:
+            progress = _suspect(progress, event, unreachable=name == "runner_on_unreachable")
+        case "runner_item_on_ok" | "runner_on_ok":
+            progress = _ok(progress, data)
+        case "playbook_on_stats":
+            progress = replace(progress, stats=event)
+        case "playbook_on_no_hosts_matched":
+            progress = replace(progress, unmatched=True)
+        case "verbose" | "error":
+            progress = _raw(progress, event)
+    return progress
 
 
 def withheld(progress: Progress, reason: str) -> Progress:
@@ -118,28 +136,7 @@ def withheld(progress: Progress, reason: str) -> Progress:
     return replace(progress, items=(), suspects=suspects, errors=errors, last_line="")
 
 
-def _task_start(progress: Progress, event: Event) -> Progress:
-    data = _data(event)
-    task, path = str(data.get("task", "")), str(data.get("task_path", ""))
-    return replace(progress, tasks=progress.tasks + 1, task=task, path=path, items=())
-
-
-def _item_failed(progress: Progress, event: Event) -> Progress:
-    return replace(progress, items=(*progress.items, failure_message(_data(event), ())))
-
-
-def _failed(progress: Progress, event: Event) -> Progress:
-    if _data(event).get("ignore_errors"):
-        return replace(progress, items=())
-    return _suspect(progress, event, unreachable=False)
-
-
-def _unreachable(progress: Progress, event: Event) -> Progress:
-    return _suspect(progress, event, unreachable=True)
-
-
-def _ok(progress: Progress, event: Event) -> Progress:
-    data = _data(event)
+def _ok(progress: Progress, data: Mapping[str, Any]) -> Progress:
     if not _is(data, _REQUEUE_ACTIONS):
         return progress
     result = mapping(data.get("res"))
@@ -150,10 +147,6 @@ def _ok(progress: Progress, event: Event) -> Progress:
         if isinstance(period, str):
             return replace(progress, requeue_after=duration.parse(period), unfinished=result.get("done") is not True)
     return progress
-
-
-def _stats(progress: Progress, event: Event) -> Progress:
-    return replace(progress, stats=event)
 
 
 def _raw(progress: Progress, event: Event) -> Progress:
@@ -167,25 +160,6 @@ def _raw(progress: Progress, event: Event) -> Progress:
             output.append(line.rstrip())
     last = next((line.strip() for line in reversed(lines) if line.strip()), progress.last_line)
     return replace(progress, errors=(*progress.errors, *output)[:_MAX_ERROR_LINES], last_line=last)
-
-
-def _unmatched(progress: Progress, _event: Event) -> Progress:
-    return replace(progress, unmatched=True)
-
-
-_FOLDS: Mapping[str, Callable[[Progress, Event], Progress]] = {
-    "playbook_on_task_start": _task_start,
-    "playbook_on_handler_task_start": _task_start,
-    "runner_item_on_failed": _item_failed,
-    "runner_on_failed": _failed,
-    "runner_on_unreachable": _unreachable,
-    "runner_item_on_ok": _ok,
-    "runner_on_ok": _ok,
-    "playbook_on_stats": _stats,
-    "playbook_on_no_hosts_matched": _unmatched,
-    "verbose": _raw,
-    "error": _raw,
-}
 
 
 def _data(event: Event) -> Mapping[str, Any]:

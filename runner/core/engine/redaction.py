@@ -93,29 +93,19 @@ async def result(run_result: RunResult, secrets: RunSecrets) -> RunResult:
         return replace(run_result, message=run_result.message and TOO_SLOW, failures=failures)
 
 
-def event_file(data: bytes, secrets: RunSecrets, budget: Budget) -> bytes:
-    """Return the file of an event without secrets; the same object if it contains none.
+def json_file(data: bytes, secrets: RunSecrets, budget: Budget, *, is_event: bool = False) -> bytes:
+    """Return a file of JSON, such as an event, without secrets; the same object if it contains none.
 
     Raises:
-        SearchTimeoutError: the budget does not suffice, as in `json_file`.
+        SearchTimeoutError: the budget does not suffice.
     """
     if not secrets.masker.finds(data, budget):
         return data
     try:
-        event = json.loads(data)
-        if isinstance(event, dict):
-            return json.dumps(_masked(event, secrets, budget)).encode()
-    except (ValueError, RecursionError):
-        pass
-    return secrets.masker.data(data, budget)
-
-
-def json_file(data: bytes, secrets: RunSecrets, budget: Budget) -> bytes:
-    """Return a file of JSON without secrets; the same object if it contains none."""
-    if not secrets.masker.finds(data, budget):
-        return data
-    try:
-        return json.dumps(secrets.masker.value(json.loads(data), budget)).encode()
+        value = json.loads(data)
+        masks_event = is_event and isinstance(value, dict)
+        masked = _masked(value, secrets, budget) if masks_event else secrets.masker.value(value, budget)
+        return json.dumps(masked).encode()
     except (ValueError, RecursionError):
         return secrets.masker.data(data, budget)
 

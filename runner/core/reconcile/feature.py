@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runner.base.meters import Meters
     from runner.base.monitoring.background import Background, Work
     from runner.base.page import PageSections
-    from runner.core.content.digest import ContentDigest
+    from runner.core.content.files import ContentDigest
     from runner.core.dependents.notification import Trigger
     from runner.core.dependents.watching import Dependents
     from runner.core.kube.client import CallObserver, Client
@@ -201,7 +201,7 @@ class Operator:
 
     def executed(self, watch: Watch) -> ContentDigest:
         """Return the digest of what a watch executes."""
-        from runner.core.content.digest import ContentDigest  # noqa: PLC0415 - see the module
+        from runner.core.content.files import ContentDigest  # noqa: PLC0415 - see the module
 
         environ = {**os.environ, **self.environment}
         return ContentDigest(watch, self.search_path, self.settings.ansible_args, environ, Path.cwd())

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from runner.base import log
-from runner.core.content.digest import ContentDigest
+from runner.core.content.files import ContentDigest
 from runner.core.engine.job import Outcome
 from runner.core.kube.client import Client, PatchType
 from runner.core.reconcile import decisions

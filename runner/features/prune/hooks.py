@@ -17,7 +17,7 @@ from functools import partial
 from runner.base import log
 from runner.base.credentials import auth
 from runner.core.content import lookups
-from runner.core.content.digest import ContentDigest
+from runner.core.content.files import ContentDigest
 from runner.core.engine.job import Outcome, RunResult
 from runner.core.proxy.handlers.writes import WRITE_HOOK
 from runner.core.queue import reasons

@@ -17,7 +17,7 @@ from dataclasses import replace
 from runner.base import log
 from runner.base.credentials import auth
 from runner.base.events.bodies import ApiEvent, EventType
-from runner.core.content.digest import ContentDigest
+from runner.core.content.files import ContentDigest
 from runner.core.engine.job import Outcome
 from runner.core.kube.cache import Summary
 from runner.core.kube.client import Selection

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from runner.base import log
-from runner.core.content.digest import ContentDigest
+from runner.core.content.files import ContentDigest
 from runner.core.dependents.store import ENTRY
 from runner.core.dependents.watching import Dependents
 from runner.core.engine.job import Outcome

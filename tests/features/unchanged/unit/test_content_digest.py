@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from runner.base.config.paths import search_path
-from runner.core.content import digest as content_digest
-from runner.core.content.digest import ContentDigest
+from runner.core.content import files as content_digest
+from runner.core.content.files import ContentDigest
 from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import Playbook, Role, Watch
 from runner.engines.pod.fields import PodPolicy, isolated
