@@ -150,7 +150,7 @@ async def _go_on(runs: _Runs, count: int, seconds: float) -> int:
 
 def _controller(informer: _Objects, runs: _Runs) -> Controller:
     queue = WorkQueue(ConcurrencyLimit.of(_WORKERS), Dispatcher(ConcurrencyLimit.of(_WORKERS)))
-    kind = kind_value(scope_value(_watch(), informer), queue=queue, runs=runs)
+    kind = kind_value(scope_value(_watch(), informer), queue=queue, runs=runs, status=runs)
     return Controller(kind, cast("Reconciler", runs))
 
 

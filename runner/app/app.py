@@ -69,7 +69,7 @@ from runner.core.reconcile.run_log import Form, RunLog, RunObserver
 from runner.core.watches.watch import LoadedWatches, Watch
 from runner.engines.plugin import OpenEngine, OperatorParts
 from runner.values.errors import ConfigError, OperatorError
-from runner.values.lease_guard import Leadership, SoleReplica
+from runner.values.lease_guard import Leadership
 from runner.values.objects import GVK, ObjectRef, first_names
 
 T = TypeVar("T")
@@ -223,7 +223,7 @@ class _Operator:
     async def _lead(self, stack: AsyncExitStack, credentials: auth.Credentials) -> Leadership:
         """Become one of several replicas if a flag requires it. Raises ConfigError if no feature can."""
         if not self._settings.leader_elect:
-            return SoleReplica()
+            return Leadership()
         for feature in FEATURES:
             if feature.leadership is not None:
                 return await feature.leadership(self._settings, credentials, self._metrics, stack)

@@ -28,7 +28,6 @@ A message contains the problem, its place, and a remedy.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -153,6 +152,8 @@ Retry them."""
 
 def meant(name: str, known: Iterable[str], prefix: str = "") -> str:
     """Return `; did you mean X?` with the prefix before X; empty if no known name is similar."""
+    import difflib  # noqa: PLC0415 - only for messages about mistakes
+
     close = difflib.get_close_matches(name, [*known], n=1)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
 

@@ -1,8 +1,8 @@
 """Guards of the work on single objects: a replica works on objects only while it leads.
 
 A controller gets a `LeaseGuard` before it works on an object and keeps it until the work has ended. The Lease is
-released when no guard is in use. If the Lease is lost, the guards cancel the work. A `Leadership` is a `SoleReplica`
-without leader election, and a `replica.Replica` with it.
+released when no guard is in use. If the Lease is lost, the guards cancel the work. With leader election, the
+`Leadership` is a `replica.Replica`.
 
 Must not import: anything that does I/O.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from typing import Protocol
+from contextlib import asynccontextmanager, contextmanager
 
 from runner.values.errors import LeaseLostError
 
@@ -66,52 +65,28 @@ class LeaseGuard:
             raise LeaseLostError("the leader lease was lost") from error
 
 
-class Leadership(Protocol):
-    """Leadership of this process, which works on objects while it leads."""
-
-    def listen(self, changed: Callable[[], None]) -> None:
-        """Call `changed` each time that this replica begins to lead, or loses the Lease."""
-        ...
-
-    def leads(self) -> bool:
-        """Return True if work on objects may begin."""
-        ...
-
-    def hold(self) -> AbstractContextManager[LeaseGuard | None]:
-        """Guard the work of the block; None if this replica does not lead."""
-        ...
-
-    async def follow(self) -> None:
-        """Acquire and renew the Lease; return after `drain`, when it is released."""
-        ...
-
-    def drain(self) -> None:
-        """Begin no more work, and release the Lease when the work in progress has ended."""
-        ...
-
-
-class SoleReplica:
-    """Leadership without other replicas."""
+class Leadership:
+    """Leadership of this process, which works on objects while it leads. Without other replicas it always does."""
 
     def __init__(self) -> None:
         self._drained = asyncio.Event()
 
     def listen(self, changed: Callable[[], None]) -> None:
-        """Do nothing: the only replica always leads."""
+        """Call `changed` each time that this replica begins to lead, or loses the Lease."""
 
     def leads(self) -> bool:
-        """See Leadership."""
+        """Return True if work on objects may begin."""
         return True
 
     @contextmanager
-    def hold(self) -> Iterator[LeaseGuard]:
-        """See Leadership."""
+    def hold(self) -> Iterator[LeaseGuard | None]:
+        """Guard the work of the block; None if this replica does not lead."""
         yield LeaseGuard(lambda: True)
 
     async def follow(self) -> None:
-        """Wait for `drain`."""
+        """Acquire and renew the Lease; return after `drain`, when it is released."""
         await self._drained.wait()
 
     def drain(self) -> None:
-        """See Leadership."""
+        """Begin no more work, and release the Lease when the work in progress has ended."""
         self._drained.set()

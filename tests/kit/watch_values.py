@@ -14,7 +14,7 @@ from runner.core.reconcile.feature import Kind
 from runner.core.reconcile.metrics import Metrics
 from runner.core.watches import policy
 from runner.core.watches.watch import Role, Watch
-from runner.values.lease_guard import SoleReplica
+from runner.values.lease_guard import Leadership
 from runner.values.objects import GVK
 
 _PLAIN = Watch(
@@ -72,7 +72,7 @@ def scope_value(watch: Watch | None = None, informer: Any = None, **different: A
     bounds = AnnotationBounds(period=36000.0, shortest_period=5.0, longest_run=0.0, highest_verbosity=7)
     fields = {"metrics": Metrics(), "events": RecordedEvents(), "bounds": bounds, "own": OWN_STATUS, **different}
     return WatchScope(
-        watch or watch_value(), cast("Informer", NoObjects() if informer is None else informer), SoleReplica(), **fields
+        watch or watch_value(), cast("Informer", NoObjects() if informer is None else informer), Leadership(), **fields
     )
 
 

@@ -80,10 +80,10 @@ class DependentKind:
         self.task: asyncio.Task[None] | None = None
         self.followed: Callable[[tuple[ObjectRef, ...] | None], None] = lambda _: None
         """Receives the owners of each object that may have changed; None: of any, after a list."""
+        self.listener: KindListener | None = None
         self._client = client
         self._watchers = watched
         self._healths = [watcher.health for watcher in watched]
-        self._listener: KindListener | None = None
         self._on_change = on_change
         self._settled = settled
         self._logged = log.Once()
@@ -103,10 +103,6 @@ class DependentKind:
         self._is_listed = False
         self._is_comparing = False
         self._stopped = False
-
-    def listen(self, listener: KindListener) -> None:
-        """Call a listener after each event."""
-        self._listener = listener
 
     def version(self, key: ObjectKey) -> tuple[str, str] | None:
         """Return UID and resourceVersion of an object as last seen; None if it was not, or has no watched owner."""
@@ -184,12 +180,12 @@ class DependentKind:
 
     def _received(self, scope: str, event: WatchEvent) -> None:
         notifications = self._take(scope, event)
-        if self._listener is not None:
+        if self.listener is not None:
             match event:
                 case Applied(obj) | Deleted(obj):
-                    self._listener.changed(key_of(obj))
+                    self.listener.changed(key_of(obj))
                 case Synced():
-                    self._listener.listed()
+                    self.listener.listed()
         for notification in notifications:
             self._on_change(notification)
         if isinstance(event, Synced) and not self._is_listed:

@@ -49,11 +49,6 @@ class WriteRecord:
     marks: tuple[str, ...]
     """Digests of owner and UID, the oldest first."""
 
-    def merged(self, other: WriteRecord) -> WriteRecord:
-        """Return the record of both; entries of `self` are newer."""
-        marks = tuple(dict.fromkeys((*other.marks, *self.marks)))
-        return WriteRecord(min(self.since, other.since), marks[-MOST_MARKS:])
-
 
 RecordsByWatch: TypeAlias = Mapping[GVK, WriteRecord]
 
@@ -70,8 +65,9 @@ class WrittenObjects:
     def load(self, stored: RecordsByWatch) -> None:
         """Add stored records."""
         for gvk, record in stored.items():
-            merged = self._record(gvk).merged(record)
-            self._since[gvk], self._marks[gvk] = merged.since, dict.fromkeys(merged.marks)
+            own = self._record(gvk)
+            marks = dict.fromkeys((*record.marks, *own.marks))  # its own entries are newer
+            self._since[gvk], self._marks[gvk] = min(own.since, record.since), dict.fromkeys([*marks][-MOST_MARKS:])
 
     def records(self, watches: Iterable[GVK]) -> RecordsByWatch:
         """Return the records of some watches; a watch without entries has a time too."""

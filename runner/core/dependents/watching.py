@@ -103,14 +103,11 @@ class Dependents:
         self._vouched: set[tuple[GVK, GVK]] = set()
         """Pairs of watch and kind for which a run of this process wrote or read an object."""
         self._deferred = DeferredNotifications()
-        self._listener: DependentsListener | None = None
+        self.listener: DependentsListener | None = None
+        """Follows all kinds. To be set before any kind is watched."""
         self.followers: dict[GVK, Callable[[ObjectRef | None], None]] = {}
         """By watch that needs the statuses of dependents, whatever starts its runs. Each is called with the owner of a
         dependent that may have changed; None: any, after a list. To be added before any kind is watched."""
-
-    def listen(self, listener: DependentsListener) -> None:
-        """Let a listener follow all kinds. To be called before any kind is watched."""
-        self._listener = listener
 
     def problems(self) -> list[str]:
         """Return a sentence for each kind of dependents that is not watched."""
@@ -223,8 +220,8 @@ class Dependents:
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted owner."""
-        if self._listener is not None:
-            self._listener.forget(ObjectRef(gvk, key))
+        if self.listener is not None:
+            self.listener.forget(ObjectRef(gvk, key))
 
     def follows(self, owner: Owner, resource: ApiResource) -> bool:
         """Return True if objects of this kind that runs of this owner create are watched."""
@@ -327,8 +324,8 @@ class Dependents:
         kind = self._kinds.get(name)
         if kind is not None and not kind.serves(resource):
             kind.stop()
-            if self._listener is not None:
-                self._listener.unfollow(kind.resource)
+            if self.listener is not None:
+                self.listener.unfollow(kind.resource)
             kind = None
         if kind is None:
             kind = self._kinds[name] = self._make(resource)
@@ -355,8 +352,8 @@ class Dependents:
         owners = partial(self._rules.targets, resource)
         kind = DependentKind(self._client, resource, owners, watched, ledger, self._on_change, self._settled)
         kind.followed = self._followed
-        if self._listener is not None:
-            kind.listen(self._listener.follow(kind))
+        if self.listener is not None:
+            kind.listener = self.listener.follow(kind)
         return kind
 
     def _followed(self, owners: Iterable[ObjectRef] | None) -> None:

@@ -52,11 +52,16 @@ class Controller:
         metrics.add_objects(gvk, self.informer.created, self.informer.age)
 
     async def follow(self) -> None:
-        """Turn the events of the kind's objects into requests until canceled."""
+        """Turn the events of the kind's objects into requests until canceled, with the kind's work in the background.
+
+        This work repeats writes of statuses, and removes what features keep of former objects.
+        """
         self.queue.hold_reruns()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep("watch", partial(self.informer.follow, self._changed)))
-            group.create_task(self._reconciler.follow())
+            group.create_task(self._keep("status", self._kind.status.follow))
+            for hooks in self._kind.hooks:
+                group.create_task(self._keep(type(hooks).__name__, hooks.sweep))
             group.create_task(self._release_reruns())
 
     async def _keep(self, name: str, work: Work) -> None:
@@ -94,7 +99,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.queue.limit.workers):
                 group.create_task(self._keep("worker", self._work))
-        await self._reconciler.drain()
+        await self._kind.status.drain()
 
     def _changed(self, change: Change) -> None:
         if change.new is None:

@@ -7,7 +7,6 @@ into a requeue, a retry or nothing.
 
 from __future__ import annotations
 
-from asyncio import TaskGroup
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -68,18 +67,6 @@ class Reconciler:
             except PodWaitsError as error:
                 self._log.debug("The run still waits for its pod", why=str(error), **request.key._asdict())
                 return Retry(decisions.POD_BACKOFF, ran=False)
-
-    async def follow(self) -> None:
-        """Do the work in the background until canceled: remove what features keep of former objects; write statuses."""
-        keep, kind = self._scope.background.keep, self._scope.watch.gvk.kind
-        async with TaskGroup() as group:
-            group.create_task(keep(f"{kind}/status", self._kind.status.follow))
-            for hooks in self._hooks:
-                group.create_task(keep(f"{kind}/{type(hooks).__name__}", hooks.sweep))
-
-    async def drain(self) -> None:
-        """Write the last statuses at the end."""
-        await self._kind.status.drain()
 
     async def _forget(self, key: ObjectKey) -> Result:
         # First, before another object can have the name: its request must not be dropped.

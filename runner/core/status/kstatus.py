@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from runner.core.status.conditions import Condition, ConditionStatus, make
+from runner.values.errors import shortened
 
 READY, RECONCILING, STALLED = TYPES = ("Ready", "Reconciling", "Stalled")
 
@@ -53,6 +54,6 @@ def ready(status: ConditionStatus, reason: str, message: str) -> KstatusConditio
 
 def failed(reason: str, message: str, *, final: bool) -> KstatusConditions:
     """Return the conditions after a failed run. `final`: it is not retried until the object changes."""
-    message = message if len(message) <= _LONGEST else f"{message[: _LONGEST - 1]}…"
+    message = shortened(message, _LONGEST)
     abnormal = STALLED if final else RECONCILING
     return {**NONE, READY: make(READY, "False", reason, message), abnormal: make(abnormal, "True", reason, message)}

@@ -61,7 +61,7 @@ class CachedReads(Part):
     async def open(self, operator: Operator) -> Mapping[str, str]:
         """Listen, and answer requests of runs."""
         cache = ReadCache(MOST_BYTES)
-        operator.dependents.listen(cache)
+        operator.dependents.listener = cache
         size = operator.metrics.gauge("ansible_operator_dependents_kept_bytes", "Size of the cache of dependents")
         size.set_function(lambda: cache.size)
         handler = Reads(cache, operator.dependents.follows, counter(operator.metrics))

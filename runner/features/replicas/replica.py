@@ -25,7 +25,7 @@ from runner.base import log
 from runner.features.replicas import election
 from runner.features.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
 from runner.values.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
-from runner.values.lease_guard import LeaseGuard
+from runner.values.lease_guard import Leadership, LeaseGuard
 
 
 class LeaseStore(Protocol):
@@ -48,7 +48,7 @@ class ProcessDeadline(Protocol):
         ...
 
 
-class Replica:
+class Replica(Leadership):
     """See the module."""
 
     def __init__(
@@ -62,6 +62,7 @@ class Replica:
         deadline: ProcessDeadline,
     ) -> None:
         """`name` is the Lease's, `me` the identity with which this replica holds it."""
+        super().__init__()
         self._store = store
         self._times = times
         self._me = me

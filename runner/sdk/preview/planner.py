@@ -53,7 +53,7 @@ from runner.sdk.preview import deletion
 from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.selection import ResourceSelection, Selector, Target
 from runner.values.errors import ApiError, ApiUnavailableError, OperatorError, UnauthorizedError
-from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.lease_guard import Leadership, LeaseGuard
 from runner.values.objects import GVK, PAUSED, ObjectRef, OwnerState, is_deleting, is_paused, key_of
 
 _FLEET = 3
@@ -243,7 +243,7 @@ class Planner:
         bounds = bounds_of(watch, settings)
         if watch.gvk not in self._runs:
             informer = Informer(client, Discovery(client), watch.gvk, settings.namespaces, Selection(), "")
-            scope = WatchScope(watch, informer, SoleReplica(), Metrics(), _NoEvents(), bounds, OWN_STATUS)
+            scope = WatchScope(watch, informer, Leadership(), Metrics(), _NoEvents(), bounds, OWN_STATUS)
             jobs = JobFactory(scope, settings, self._runtime.environment)
             engine = self._runtime.warm if self._runtime.choice.is_warm(watch.more.get(ENGINE)) else self._runtime.cold
             runs = Runs(scope, engine, (), self._runtime.access, _exists, jobs)

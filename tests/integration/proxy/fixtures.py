@@ -102,7 +102,7 @@ async def operating(devcluster: DevCluster, namespace: str, tmp_path: Path) -> A
         )
         served = ServedResources(client, time.monotonic)
         cache = ReadCache(MOST_BYTES)
-        dependents.listen(cache)
+        dependents.listener = cache
         reads = Reads(cache, dependents.follows, lambda result: results.update([result]))
         proxy = Proxy(credentials, identities, [Negotiate(), reads, Writes(served, client, dependents)])
         await proxy.start("127.0.0.1", 0)

@@ -31,7 +31,7 @@ from runner.core.status.conditions import find
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.watch import Watch
 from runner.values.errors import NotFoundError, PatchTestError
-from runner.values.lease_guard import SoleReplica
+from runner.values.lease_guard import Leadership
 from runner.values.objects import GVK, Object, ObjectKey, conditions_of
 from tests.kit.watch_values import RecordedEvents, kind_value, scope_value
 from tests.unit.controller.test_runs import SETTINGS
@@ -162,6 +162,13 @@ class _Informer:
     def excess(self, _key: ObjectKey) -> str:
         return ""
 
+    async def follow(self, _changed: Callable[[Change], None]) -> None:
+        """Wait until canceled: the server reports its changes itself."""
+        await asyncio.Event().wait()
+
+    async def known_namespaces(self) -> AsyncIterator[str]:
+        yield ""
+
     def __len__(self) -> int:
         return len(self._server.stored)
 
@@ -244,7 +251,7 @@ class Bed:
         self.status = StatusWriter(
             cast("Client", server),
             watch.gvk,
-            SoleReplica(),
+            Leadership(),
             lambda obj, why: self.scope.about(obj).refused(why),
             self.scope.own,
             enabled=True,

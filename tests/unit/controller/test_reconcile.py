@@ -195,7 +195,7 @@ async def test_an_object_whose_role_is_missing_says_so_and_runs_when_it_is_there
 async def test_background_work_of_a_feature_that_fails_begins_again_and_the_kind_goes_on() -> None:
     missing = Missing(0)
     bed = Bed(watch_value(), missing)
-    following = asyncio.create_task(bed.controller._reconciler.follow())
+    following = asyncio.create_task(bed.controller.follow())
     bed.server.create()
     await bed.work(20)
     assert missing.swept == 3

@@ -447,7 +447,7 @@ def test_runs_are_answered_from_memory_only_about_dependents_of_their_watch(make
 
 async def test_the_latest_version_of_a_dependent_is_passed_to_the_read_cache_at_once(make: Make) -> None:
     harness, cache = make(), ReadCache(1 << 20)
-    harness.dependents.listen(cache)
+    harness.dependents.listener = cache
     harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
     entries = cache.entries("apps", "deployments")
     assert entries is not None

@@ -25,7 +25,7 @@ from runner.values.errors import (
     ThrottledError,
     UnauthorizedError,
 )
-from runner.values.lease_guard import LeaseGuard, SoleReplica
+from runner.values.lease_guard import Leadership, LeaseGuard
 from runner.values.objects import GVK, JSONPatch, Object, ObjectKey
 from tests.kit.wait import patience
 
@@ -41,7 +41,7 @@ class _Bed:
     def __init__(self, picky: _Picky, *, health: bool = False) -> None:
         self.refused: list[str] = []
         client = cast("Client", picky)
-        self.writer = StatusWriter(client, GVK_, SoleReplica(), self._note, OWN_STATUS, enabled=True, health=health)
+        self.writer = StatusWriter(client, GVK_, Leadership(), self._note, OWN_STATUS, enabled=True, health=health)
 
     def _note(self, obj: Object, _why: str) -> None:
         self.refused.append(obj["metadata"]["name"])
