@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from runner.core.kube import rights, service_accounts
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import Discovery
 from runner.core.watches.watch import Watch
@@ -61,17 +62,15 @@ def _is_about_objects(path: str) -> bool:
     return len(parts) > (2 if parts[0] == "api" else 3) and parts[1] not in _REVIEWS
 
 
-_SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-
-
 def checks(
     client: Client, discovery: Discovery, watches: Sequence[Watch], namespaces: Sequence[str]
 ) -> dict[str, IdentityCheck]:
     """Return a check for the operator's own identity, and for each service account of watches, by name."""
     by_name = {"identity": IdentityCheck("", partial(_list_one, client, discovery, watches, namespaces))}
     for account in {watch.service_account for watch in watches if watch.service_account}:
-        user = f"system:serviceaccount:{account.replace('/', ':')}"
-        by_name[f"identity/{account}"] = IdentityCheck(user, partial(_review, client, user))
+        user = service_accounts.user(account)
+        # Every authenticated user may ask who it is. The operator may not be allowed to impersonate.
+        by_name[f"identity/{account}"] = IdentityCheck(user, partial(rights.own_user, client, user))
     return by_name
 
 
@@ -89,9 +88,3 @@ async def _list_one(client: Client, discovery: Discovery, watches: Sequence[Watc
             return
     if refused is not None:
         raise refused
-
-
-async def _review(client: Client, user: str) -> None:
-    """Ask who the account is, which every authenticated user may do. The operator may not be allowed to impersonate."""
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    await client.request("POST", _SELF_REVIEWS, body=body, user=user)

@@ -17,6 +17,8 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -103,8 +105,10 @@ UNREAD = ObjectStatus(b"?", b"?", is_rolling=False, ready=0, generation=0)
 """Status of an object that changed before it was read for the first time. It differs from each status that is read."""
 
 
-def unread(old: ObjectStatus | None, *, is_same: bool) -> ObjectStatus | None:
-    """Return the status of an object whose metadata was read, after `old`. `is_same`: the version has not changed."""
+def succeeding(status: ObjectStatus | None, old: ObjectStatus | None, *, is_same: bool) -> ObjectStatus | None:
+    """Return the status after `old`; if only metadata was read, the old one. `is_same`: the version has not changed."""
+    if status is not None:
+        return status.after(old)
     return UNREAD if old is None and not is_same else old
 
 
@@ -130,7 +134,7 @@ MOST = 20
 _DEPTH = 6
 _DEEPEST = 12
 _MOST_LEAVES = 1000
-_FIELD_DIGEST_SIZE = 8
+_field_digest = partial(hashlib.blake2b, digest_size=8)
 _LONGEST_NAME = 256
 """Characters of a field's name in a path. Otherwise a key of a megabyte would be in the path of each field below it."""
 _NOT_CONTENT = frozenset({"apiVersion", "kind", "metadata", "status"})
@@ -162,14 +166,8 @@ def _differences(old: Any, new: Any, path: str, depth: int) -> Iterator[str]:
 
 def fingerprint(content: Mapping[str, Any]) -> dict[str, bytes]:
     """Digest each leaf field by path, such as `spec.list[0].name`; of a huge object, the first ones."""
-    digests: dict[str, bytes] = {}
-    for path, value in _leaves(content, "", _DEEPEST):
-        if len(digests) == _MOST_LEAVES:
-            break
-        digests[path] = hashlib.blake2b(
-            orjson.dumps(value, option=orjson.OPT_SORT_KEYS), digest_size=_FIELD_DIGEST_SIZE
-        ).digest()
-    return digests
+    leaves = islice(_leaves(content, "", _DEEPEST), _MOST_LEAVES)
+    return {path: _field_digest(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).digest() for path, value in leaves}
 
 
 def differing(old: Mapping[str, bytes], new: Mapping[str, bytes]) -> tuple[str, ...]:
@@ -193,8 +191,7 @@ def _short(name: object) -> str:
     text = str(name)
     if len(text) <= _LONGEST_NAME:
         return text
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_FIELD_DIGEST_SIZE).hexdigest()
-    return f"{text[:_LONGEST_NAME]}…{digest}"
+    return f"{text[:_LONGEST_NAME]}…{_field_digest(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
 _GRACEFUL = {"foregroundDeletion", "orphan"}
@@ -278,11 +275,9 @@ class ObjectState:
         Metadata without a relevant change leaves the content as it was.
         """
         if old is None or old.uid != self.uid:
-            return self if self.status is None else replace(self, status=self.status.after(None))
-        if self.status is not None:
-            return replace(self, status=self.status.after(old.status))
-        status = unread(old.status, is_same=old.version == self.version)
-        if difference(old, self, trigger="off"):
+            return replace(self, status=succeeding(self.status, None, is_same=True))
+        status = succeeding(self.status, old.status, is_same=old.version == self.version)
+        if self.status is not None or difference(old, self, trigger="off"):
             return replace(self, status=status)
         return replace(self, status=status, content=old.content, fields=old.fields, status_fields=old.status_fields)
 

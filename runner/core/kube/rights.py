@@ -204,8 +204,10 @@ async def is_allowed(client: Client, right: Right) -> bool:
     return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def own_user(client: Client) -> str:
-    """Return the operator's user name; empty if the API server does not contain it. Raises ApiError."""
+async def own_user(client: Client, impersonated: str = "") -> str:
+    """Return the operator's user name, or that of an impersonated user, as the API server has it. Raises ApiError."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    answer = await client.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+    answer = await client.request(
+        "POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body, user=impersonated
+    )
     return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "")

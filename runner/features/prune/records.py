@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from runner.base import log
-from runner.core.kube import rights
+from runner.core.kube import rights, service_accounts
 from runner.core.kube.client import Client
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.state import StateError, until_available
@@ -234,7 +234,7 @@ class PruneDeletion:
         self._pruned = scope.metrics.counter("ansible_operator_pruned_objects", text, ["GVK"])
         if scope.watch.more.get(PRUNE_POLICY).then != "off":
             self._pruned.labels(str(scope.watch.gvk))
-        self._user = f"system:serviceaccount:{account.replace('/', ':')}" if account else ""
+        self._user = service_accounts.user(account) if account else ""
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
 

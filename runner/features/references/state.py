@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from runner.core.kube.object_state import UNREAD, ObjectStatus, unread
+from runner.core.kube.object_state import UNREAD, ObjectStatus, succeeding
 from runner.core.watches.policy import StatusTrigger
 from runner.features.references.fields import WatchReference
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of, labels_of, metadata, uid_of
@@ -65,10 +65,10 @@ class ReferencedState:
     def following(self, old: ReferencedState | None) -> ReferencedState:
         """Return this state as the successor of another one, whose content and status it has until they are read."""
         if old is None or old.uid != self.uid:
-            return self if self.status is None else replace(self, status=self.status.after(None))
+            return replace(self, status=succeeding(self.status, None, is_same=True))
+        status = succeeding(self.status, old.status, is_same=old.version == self.version)
         if self.status is not None:
-            return replace(self, status=self.status.after(old.status))
-        status = unread(old.status, is_same=old.version == self.version)
+            return replace(self, status=status)
         return replace(self, content=None if difference(old, self) else old.content, status=status)
 
     def lasting(self, trigger: StatusTrigger) -> str | None:

@@ -28,8 +28,9 @@ class Server:
     error: ApiError | None = None
     credentials: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(namespace="home"))
 
-    async def request(self, method: str, path: str, *, body: Any = None) -> dict[str, Any]:
+    async def request(self, method: str, path: str, *, body: Any = None, user: str = "") -> dict[str, Any]:
         if path.endswith("selfsubjectreviews"):
+            assert not user
             if self.error:
                 raise self.error
             return {"status": {"userInfo": {"username": self.user}}}

@@ -222,6 +222,7 @@ def labelled() -> LabelledReferences:
 async def test_a_refused_namespace_is_unknown_and_its_neighbour_is_known(labelled: LabelledReferences) -> None:
     refused, listed = labelled._watches
     refused.health.failing(ForbiddenError("may not list", status=403), {})
+    listed.health.is_listed = True  # as the watcher notes it at the end of a list
     for happened in (Restarted("b"), Synced()):
         listed._take(happened)
     assert (labelled.is_seen("a"), labelled.is_known("a"), labelled.trouble("a")) == (False, False, "may not list")

@@ -49,8 +49,8 @@ class Server:
     absence: Exception = field(default_factory=lambda: ApiUnavailableError("away"))
     credentials: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(namespace="home"))
 
-    async def request(self, method: str, path: str, *, body: Any) -> dict[str, Any]:
-        assert method == "POST"
+    async def request(self, method: str, path: str, *, body: Any, user: str = "") -> dict[str, Any]:
+        assert (method, user) == ("POST", "")
         if self.away:
             self.away -= 1
             raise self.absence
