@@ -168,7 +168,7 @@ def _conflicts(world: World) -> Iterator[None]:
             for name in list(world.sizes):
                 with contextlib.suppress(AssertionError, urllib3.exceptions.HTTPError):
                     obj = things.get(name)
-                    if obj is None:
+                    if not obj:
                         continue
                     others = [own for own in obj["metadata"].get("finalizers", []) if not own.endswith("/other")]
                     version = obj["metadata"]["resourceVersion"]
@@ -192,7 +192,7 @@ def _release(world: World, name: str) -> None:
     def once() -> bool:
         obj = world.things.get(name)
         names = obj["metadata"].get("finalizers", []) if obj else []
-        if obj is not None and "example.com/other" in names:
+        if "example.com/other" in names:
             names.remove("example.com/other")
             body = {"resourceVersion": obj["metadata"]["resourceVersion"], "finalizers": names}
             world.things.merge(name, {"metadata": body})

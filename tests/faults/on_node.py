@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -75,7 +74,7 @@ class Deployed(Objects):
         """Wait until all replicas of the newest version are ready, and no others are left."""
 
         def is_ready() -> bool:
-            deployment = json.loads(self.kubectl("get", "deployment", OPERATOR, "--output=json"))
+            deployment = self.kubectl.get("deployment", OPERATOR)
             status, replicas = deployment["status"], deployment["spec"]["replicas"]
             counts = [status.get(name) for name in ("replicas", "updatedReplicas", "readyReplicas")]
             current = status.get("observedGeneration") == deployment["metadata"]["generation"]
@@ -85,7 +84,7 @@ class Deployed(Objects):
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the operator's pods that have not ended."""
-        found = json.loads(self.kubectl("get", "pods", f"--selector=app={OPERATOR}", "--output=json"))["items"]
+        found = self.kubectl.get("pods", f"--selector=app={OPERATOR}")["items"]
         return [pod for pod in found if pod["status"].get("phase") not in {"Failed", "Succeeded"}]
 
     def names(self) -> list[str]:
@@ -101,16 +100,6 @@ class Deployed(Objects):
         lease = self.api.call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{OPERATOR}") or {}
         holder = lease.get("spec", {}).get("holderIdentity") or ""
         return next((pod for pod in self.names() if holder.startswith(f"{pod}_")), "")
-
-    @contextmanager
-    def background(self, *arguments: str) -> Iterator[None]:
-        """Run kubectl until the block ends."""
-        command = [str(self.cluster.kubectl), f"--kubeconfig={self.cluster.kubeconfig}", *arguments]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            try:
-                yield
-            finally:
-                process.terminate()
 
     def pod(self) -> dict[str, Any]:
         """Return the operator's only pod."""

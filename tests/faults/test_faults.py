@@ -10,17 +10,11 @@ import pytest
 
 from tests.faults.actions import FAULTS
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 
 def _suite(**settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.faults"],
-        cwd=ROOT,
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return captured(sys.executable, "-m", "tests.faults", cwd=ROOT, env=os.environ | settings)
 
 
 @pytest.mark.nightly

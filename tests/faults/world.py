@@ -183,7 +183,7 @@ class Objects:
         name = f"obj-{self.chance.randrange(5)}"
         lot = self.chance.random()
         found = self.ask(lambda: self.things.get(name))
-        if found is None:
+        if not found:
             size = self.chance.randrange(1000)
             made = self.ask(lambda: self.things.get(name) or self.things.create(name, {"size": size}))
             self.sizes[name] = made["spec"]["size"]
@@ -224,9 +224,9 @@ class Objects:
             name = f"obj-{number}"
             obj = self.ask(lambda name=name: self.things.get(name))  # type: ignore[misc]
             if name not in self.sizes:
-                found += [f"{name} is still there: {obj['metadata']}"] if obj is not None else []
+                found += [f"{name} is still there: {obj['metadata']}"] if obj else []
                 continue
-            if obj is None:
+            if not obj:
                 found.append(f"{name} is gone")
                 continue
             generations[obj["metadata"]["uid"]] = obj["metadata"]["generation"]

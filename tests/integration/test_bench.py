@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 SMALL = {
     "BENCH_OBJECTS": "20",
@@ -45,7 +45,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
         "from bench import scale_virtual as hours; first, hour = hours.runs_of_a_hopeless_object();"
         "_, fewest, most = hours.a_day_of_resyncs(10); print(first, hour, fewest.value, most.value)"
     )
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = captured(sys.executable, "-c", code, cwd=ROOT)
     assert found.returncode == 0, found.stderr
     first, hour, fewest, most = map(int, found.stdout.split())
     assert 1 < first <= 6
@@ -73,15 +73,7 @@ def test_hours_in_virtual_time_end_and_count_every_run() -> None:
     ],
 )
 def test_a_benchmark_prints_only_figures(case: str, goals: list[float]) -> None:
-    found = subprocess.run(
-        [sys.executable, "-m", f"bench.{case}"],
-        cwd=ROOT,
-        env=os.environ | SMALL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
+    found = captured(sys.executable, "-m", f"bench.{case}", cwd=ROOT, env=os.environ | SMALL, timeout=900)
     assert found.returncode == 0, found.stderr
     figures = [json.loads(line) for line in found.stdout.splitlines()]
     assert all(figure.keys() == {"case", "metric", "value", "unit", "goal", "better"} for figure in figures)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.processes import captured
 from tests.kit.wait import patience
 
 COMMAND = Path(sys.executable).parent / "ansible-operator"
@@ -32,9 +33,7 @@ def command(project: Path) -> Command:
     def run(*arguments: str, script: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         words = ["bash", "-o", "pipefail", "-c", script, str(COMMAND)] if script else [str(COMMAND), *arguments]
         clean = {"PATH": os.environ["PATH"], "HOME": str(project), "COLUMNS": "100"}
-        return subprocess.run(
-            words, cwd=project, env=clean | environ, capture_output=True, text=True, timeout=patience(), check=False
-        )
+        return captured(*words, cwd=project, env=clean | environ, timeout=patience())
 
     return run
 
@@ -47,7 +46,7 @@ def test_the_version_and_those_of_the_dependencies_are_printed(command: Command)
 
 
 def test_the_package_runs_as_a_module(project: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "runner", "--version"], capture_output=True, text=True, check=False)
+    done = captured(sys.executable, "-m", "runner", "--version")
     assert (done.returncode, done.stdout.split()[0]) == (0, "ansible-operator")
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 from tests.kit.wait import wait_until
 
 CONFTEST = """
@@ -43,7 +43,7 @@ def _run(folder: Path, text: str, *options: str) -> str:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_it.py", *options]
     (folder / "tmp").mkdir()
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")}
-    return subprocess.run(command, cwd=folder, env=environ, check=False, text=True, capture_output=True).stdout
+    return captured(*command, cwd=folder, env=environ).stdout
 
 
 def test_leftovers_are_named_with_their_test_also_when_it_fails(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kit import once_more
 from tests.kit.places import ROOT
+from tests.kit.processes import merged
 
 CONFTEST = "from tests.kit.once_more import register as pytest_configure"
 FIRST_TIME = """
@@ -66,15 +67,7 @@ class Run:
         return self._run("-m", "tests.kit.once_more", str(self.failed), str(self.flaky))
 
     def _run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self._folder,
-            env=self._environ | environ,
-            check=False,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        return merged(sys.executable, *arguments, cwd=self._folder, env=self._environ | environ)
 
 
 @pytest.fixture

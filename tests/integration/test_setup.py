@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 
 @pytest.mark.parametrize("wanted", [(), (f"{sys.version_info[0]}.{sys.version_info[1]}",)])
@@ -53,7 +54,7 @@ def test_make_venv_installs_packages_only_when_it_is_told_to(tmp_path: Path) -> 
 
     def make(**more: str) -> str:
         command = [str(copy / "hack/make-venv"), str(tmp_path / "environment"), "2.21"]
-        done = subprocess.run(command, env={**environ, **more}, capture_output=True, text=True, check=False)
+        done = captured(*command, env={**environ, **more})
         assert done.returncode == 1
         return done.stderr
 

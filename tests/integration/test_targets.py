@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 SELECTIONS = {
     "test-unit": "UNIT_TESTS",
@@ -64,9 +64,7 @@ class Selection:
 def _collected() -> dict[str, set[str]]:
     """Return all tests with those of their marks that targets select by."""
     command = [sys.executable, "-c", COLLECT, "--collect-only", "-q", "-o", "addopts=", "--import-mode=importlib"]
-    found = subprocess.run(
-        [*command, "-p", "no:cacheprovider", "tests"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    found = captured(*command, "-p", "no:cacheprovider", "tests", cwd=ROOT)
     assert found.returncode == 0, found.stdout + found.stderr
     return {test: set(MARKS.intersection(marks)) for test, marks in json.loads(found.stderr.splitlines()[-1]).items()}
 

@@ -6,7 +6,6 @@ CI follows the guide with the wheel: `tests/e2e/test_guide.py`.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import venv
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit import newcomer
+from tests.kit.processes import merged
 
 
 @pytest.mark.nightly
@@ -21,9 +21,7 @@ def test_a_project_is_made_checked_and_packed_with_nothing_but_the_wheel(tmp_pat
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
 
     def run(*command: str | Path, cwd: Path = tmp_path) -> str:
-        done = subprocess.run(
-            command, cwd=cwd, env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        done = merged(*command, cwd=cwd, env=environ)
         assert done.returncode == 0, f"{command}:\n{done.stdout}"
         return done.stdout
 

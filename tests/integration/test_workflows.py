@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import yaml
 
 from tests.kit.go_programs import get_actionlint, get_helm
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 FOLDER = ROOT / ".github/workflows"
 
 
 def lint(*files: Path) -> tuple[int, str]:
     program = get_actionlint(os.environ, sys.stderr)
-    done = subprocess.run([program, "-no-color", *files], cwd=ROOT, text=True, capture_output=True, check=False)
+    done = captured(program, "-no-color", *files, cwd=ROOT)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -47,7 +47,7 @@ def test_pages_are_published_on_a_new_branch_then_added_to_it_and_unchanged_file
     environ = {**os.environ, **identity, "PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"}
 
     def run(*command: str | Path, cwd: Path = clone) -> str:
-        done = subprocess.run(command, cwd=cwd, env=environ, text=True, capture_output=True, check=False)
+        done = captured(*command, cwd=cwd, env=environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -17,6 +17,7 @@ from runner.base.credentials import auth
 from runner.base.credentials.auth import HostEnvironment
 from runner.core.kube.client import Client
 from runner.sdk.devcluster import DevCluster
+from tests.kit.processes import captured
 from tests.kit.wait import patience
 
 
@@ -67,13 +68,11 @@ class Kubectl:
         self, *arguments: str, stdin: str | None = None, check: bool = True, **environ: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command, which may fail if it is not to be checked."""
-        done = subprocess.run(
-            [*self._command, *arguments],
+        done = captured(
+            *self._command,
+            *arguments,
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=False,
             timeout=patience(),
             env={**self._environ, **environ},
         )
@@ -81,10 +80,10 @@ class Kubectl:
         return done
 
     @contextmanager
-    def start(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    def start(self, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
         """Run a command until the block ends; its output can be read."""
-        command = [*self._command, *arguments]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environ) as process:
+        command, own = [*self._command, *arguments], {**self._environ, **environ}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=own) as process:
             try:
                 yield process
             finally:
@@ -102,9 +101,17 @@ class Kubectl:
         found = self("get", *arguments, "--ignore-not-found", "--output=json")
         return dict(json.loads(found)) if found.strip() else {}
 
+    def owners(self, *arguments: str) -> list[str]:
+        """Name the owners of an object."""
+        return [each["name"] for each in self.get(*arguments)["metadata"].get("ownerReferences", [])]
+
     def names(self, *arguments: str) -> list[str]:
         """Name the objects that there are."""
         return [line.partition("/")[2] for line in self("get", *arguments, "--output=name").split()]
+
+    def wait(self, *what: str) -> None:
+        """Wait with `kubectl wait`."""
+        self("wait", *what, f"--timeout={patience():.0f}s")
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self("apply", "--filename=-", stdin=yaml.safe_dump_all(objects))
@@ -113,7 +120,7 @@ class Kubectl:
         """Return the name of a running pod with this container."""
         containers = {"spec": {"containers": [{"name": container, "image": "nginx"}]}}
         self("run", "web", "--image=nginx", "--overrides", json.dumps(containers))
-        self("wait", "pod/web", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+        self.wait("pod/web", "--for=condition=Ready")
         return "web"
 
 

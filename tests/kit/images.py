@@ -32,6 +32,7 @@ from runner.base.config import locks
 from runner.sdk.devcluster import folders
 from runner.sdk.devcluster.nodes import missing
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 
 BASE = "localhost/ansible-operator-runner:2.21"
 DEBIAN = "localhost/debian:trixie-slim"
@@ -71,7 +72,7 @@ def hindrance() -> str:
         "mount -t tmpfs tmpfs /proc && mount -t proc proc /proc",
     ]
     try:
-        tried = subprocess.run(mount, check=False, text=True, stdin=subprocess.DEVNULL, capture_output=True)
+        tried = captured(*mount, stdin=subprocess.DEVNULL)
     except FileNotFoundError:
         return ""  # util-linux comes with the other programs
     return f"root may not mount here: {tried.stderr.strip()}" if tried.returncode else ""
@@ -317,14 +318,7 @@ def _size(root: Path) -> int:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command,
-        env={**os.environ, **(environ or {})},
-        check=False,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
+    done = captured(*command, env={**os.environ, **(environ or {})}, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, (
         f"{shlex.join(command)}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     )

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.sdk.devcluster import ports
+from tests.kit.processes import captured
 
 PATIENCE = 60.0
 ROOT_PASSWORD = "correct horse"
@@ -37,7 +38,7 @@ class Server:
         self.port = 0
         install = [find("mariadb-install-db"), "--no-defaults", f"--datadir={self._data}", "--skip-test-db"]
         user = [f"--user={getpass.getuser()}", "--auth-root-authentication-method=normal"]
-        done = subprocess.run([*install, *user], check=False, capture_output=True, text=True)
+        done = captured(*install, *user)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def start(self) -> None:
@@ -68,13 +69,7 @@ class Server:
         """Run MariaDB's client, which reads the password from its environment."""
         where = [f"--host={self.host}", f"--port={self.port}", f"--user={user}", "--protocol=tcp"]
         command = [find("mariadb"), "--no-defaults", *where, "--batch", "--skip-column-names", f"--execute={statement}"]
-        return subprocess.run(
-            [*command, database] if database else command,
-            env={**os.environ, "MYSQL_PWD": password},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        return captured(*([*command, database] if database else command), env={**os.environ, "MYSQL_PWD": password})
 
     def _listens(self, port: int) -> bool:
         """Start it on this port; False if it ended, for example because the port is in use."""

@@ -25,6 +25,7 @@ from runner.sdk.devcluster.cluster import get_programs
 from tests.kit.go_programs import get_helm
 from tests.kit.guide_text import Commands, File, GuideError, Keys, Shown, Step, matches, steps
 from tests.kit.places import ROOT
+from tests.kit.processes import merged
 from tests.kit.terminal import Terminal
 
 GUIDE, DATABASE = ROOT / "docs/guide.md", ROOT / "docs/database.md"
@@ -42,7 +43,7 @@ _PASSED_ON = ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX", "UV_NATIVE_TLS",
 def build_wheel(folder: Path) -> Path:
     """Do `make build`, with this environment as it is; return the wheel."""
     command = ["make", "--old-file=.venv/.made-from", "build", f"BIN={_BIN}", f"DIST={folder}"]
-    done = subprocess.run(command, cwd=ROOT, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = merged(*command, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}:\n{done.stdout}")
     (wheel,) = folder.glob("*.whl")

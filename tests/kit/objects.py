@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,12 @@ from tests.kit.wait import until, wait_until
 
 GROUP = "test.example.com"
 CRD = GVK("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 ANYTHING: Object = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+MEMCACHED = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached"}
+"""The fields of a watch that select the kind of the sample."""
 
 
 def definition(
@@ -54,7 +57,11 @@ def definition(
     }
 
 
-THING_CRD = definition(GROUP, "Thing", schema={"type": "object", "properties": {"spec": ANYTHING, "status": ANYTHING}})
+def _of_thing() -> Object:
+    return {"type": "object", "properties": {"spec": {**ANYTHING}, "status": {**ANYTHING}}}
+
+
+THING_CRD = definition(GROUP, "Thing", schema=_of_thing())
 
 
 class Api:
@@ -88,6 +95,12 @@ class Api:
         )
         return "" if answer.status < 300 else str(json.loads(answer.data)["message"])
 
+    def allows(self, user: str, attributes: Mapping[str, Any]) -> bool:
+        """Return whether the authorizer lets a user do something, such as `{"resourceAttributes": …}`."""
+        review = {"spec": {"user": user, **attributes}}
+        answer = self.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
+
     def close(self) -> None:
         self._client.close()
 
@@ -105,7 +118,7 @@ class Api:
     def install(self, *crds: Object) -> None:
         """Create kinds, and wait until they are served."""
         for crd in crds:
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{crd['metadata']['name']}"
+            path = f"{CRDS}/{crd['metadata']['name']}"
             self.apply(path, crd)
             wait_until(lambda path=path: is_established(self.call("GET", path)), f"{path} to be served")  # type: ignore[misc]
 
@@ -119,64 +132,138 @@ def is_established(crd: Object | None) -> bool:
     return any(entry["type"] == "Established" and entry["status"] == "True" for entry in conditions)
 
 
-class Things:
-    """The Things of one namespace."""
+@dataclass
+class Objects:
+    """The objects at one path of the API: those of a kind, in a namespace or of the cluster."""
 
-    def __init__(self, api: Api, namespace: str, plural: str = "things") -> None:
-        self._api = api
-        self.namespace = namespace
-        self.plural = plural
-        self.kind = "Thing"
-        self.path = f"/apis/{GROUP}/v1/namespaces/{namespace}/{plural}"
+    api: Api
+    path: str
 
-    def create(self, name: str, spec: Any = None, **metadata: Any) -> dict[str, Any]:
-        body: dict[str, Any] = {"apiVersion": f"{GROUP}/v1", "kind": self.kind, "metadata": {"name": name, **metadata}}
-        if spec is not None:
-            body["spec"] = spec
-        created: dict[str, Any] = self._api.call("POST", self.path, body)
-        return created
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._api.call("GET", f"{self.path}/{name}")
+    def get(self, name: str) -> Object:
+        """Return the object; {} if it does not exist."""
+        found: Object = self.api.call("GET", f"{self.path}/{name}") or {}
         return found
 
-    def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> dict[str, Any]:
+    def all(self, selector: str = "") -> list[Object]:
+        found: list[Object] = self.api.call("GET", f"{self.path}?labelSelector={selector}")["items"]
+        return found
+
+    def post(self, body: Mapping[str, Any]) -> Object:
+        created: Object = self.api.call("POST", self.path, body)
+        return created
+
+    def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> Object:
         path = f"{self.path}/{name}" + (f"/{subresource}" if subresource else "")
-        found: dict[str, Any] = self._api.call("PATCH", path, body, "application/merge-patch+json")
+        found: Object = self.api.call("PATCH", path, body, "application/merge-patch+json")
         return found
 
     def delete(self, name: str) -> None:
-        self._api.call("DELETE", f"{self.path}/{name}")
+        """Request its deletion."""
+        self.api.call("DELETE", f"{self.path}/{name}")
+
+    def await_gone(self, name: str) -> None:
+        wait_until(lambda: self.get(name) == {}, lambda: f"{name} to go; it is {self.get(name)}")
+
+
+class Things(Objects):
+    """The custom resources of a kind, by default Thing, in one namespace; of the cluster if it is empty."""
+
+    def __init__(
+        self, api: Api, namespace: str, plural: str = "things", kind: str = "Thing", version: str = f"{GROUP}/v1"
+    ) -> None:
+        super().__init__(api, f"/apis/{version}/{f'namespaces/{namespace}/' if namespace else ''}{plural}")
+        self.namespace, self.plural, self.kind, self.version = namespace, plural, kind, version
+
+    def create(self, name: str, spec: Any = None, **metadata: Any) -> Object:
+        body: Object = {"apiVersion": self.version, "kind": self.kind, "metadata": {"name": name, **metadata}}
+        if spec is not None:
+            body["spec"] = spec
+        return self.post(body)
 
     def conditions(self, name: str) -> dict[str, dict[str, Any]]:
-        return conditions_of(self.get(name) or {})
+        return conditions_of(self.get(name))
 
-    def await_condition(self, name: str, kind: str, status: str = "True", *, current: bool = True) -> dict[str, Any]:
-        """Wait for a condition that is about the object's present generation."""
+    def await_condition(
+        self, name: str, kind: str, status: str = "True", saying: str = "", *, current: bool = True
+    ) -> dict[str, Any]:
+        """Wait for a condition about the object's present generation whose message contains a text."""
 
-        def holds() -> dict[str, Any] | None:
-            obj = self.get(name)
-            if obj is None:
-                return None
-            found = conditions_of(obj).get(kind, {})
-            is_current = found.get("observedGeneration") == obj["metadata"]["generation"]
-            return found if found.get("status") == status and (is_current or not current) else None
+        def holds(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+            condition = found.get(kind, {})
+            return condition if condition.get("status") == status and saying in condition.get("message", "") else {}
 
-        found = wait_until(holds, f"{kind}={status} on {name}")
-        assert found is not None
-        return found
+        return self._await(name, holds, f"{kind}={status} {saying!r}", current=current)
+
+    def await_reason(self, name: str, kind: str, reason: str) -> dict[str, Any]:
+        """Wait for a condition with a reason, about any generation."""
+
+        def holds(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+            return found.get(kind, {}) if found.get(kind, {}).get("reason") == reason else {}
+
+        return self._await(name, holds, f"{kind} with the reason {reason}", current=False)
 
     def await_success(self, name: str) -> dict[str, Any]:
-        self.await_condition(name, "Successful")
-        return self.await_condition(name, "Running")
+        """Wait until a run of the present generation has succeeded, and none follows; return the condition Running."""
+
+        def holds(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+            states = {found.get(kind, {}).get("status") for kind in ("Successful", "Running")}
+            return found["Running"] if states == {"True"} else {}
+
+        return self._await(name, holds, "a successful run")
+
+    def _await(
+        self,
+        name: str,
+        holds: Callable[[dict[str, dict[str, Any]]], dict[str, Any]],
+        what: str,
+        *,
+        current: bool = True,
+    ) -> dict[str, Any]:
+        """Wait for what is found in one reading of the object: between two, another run may begin."""
+
+        def found() -> dict[str, Any]:
+            obj = self.get(name)
+            generation = obj.get("metadata", {}).get("generation")
+            conditions = conditions_of(obj).items()
+            return holds(
+                {k: each for k, each in conditions if not current or each.get("observedGeneration") == generation}
+            )
+
+        return wait_until(found, lambda: f"{what} of {name}; it is {self.get(name)}")
 
     def events(self, name: str, reason: str) -> list[dict[str, Any]]:
         """Return the Events about an object with this reason."""
-        found = self._api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
+        found = self.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")["items"]
         return [each for each in found if (each["regarding"]["name"], each["reason"]) == (name, reason)]
 
-    def await_gone(self, name: str) -> None:
-        wait_until(lambda: self.get(name) is None, f"{name} to go")
+
+def memcacheds(api: Api, namespace: str) -> Things:
+    """Return those of the sample's kind."""
+    return Things(api, namespace, "memcacheds", "Memcached", "cache.example.com/v1alpha1")
+
+
+class OwnKind(Things):
+    """A kind of a test's own, like Thing but for what is changed before it is installed."""
+
+    def __init__(self, api: Api, namespace: str, prefix: str) -> None:
+        # The namespace's name is unique; a kind's must be too, since tests run side by side.
+        kind = (prefix + "".join(filter(str.isalnum, namespace))).capitalize()
+        super().__init__(api, namespace, f"{kind.lower()}s", kind)
+        self.crd = definition(GROUP, kind, schema=_of_thing())
+        self.served: Object = self.crd["spec"]["versions"][0]
+        """Its only version."""
+        self.schema: Object = self.served["schema"]["openAPIV3Schema"]["properties"]
+
+    def install(self) -> None:
+        """Install it, and wait until it is served."""
+        self.api.install(self.crd)
+        wait_until(self.is_served, f"{self.kind} to be served")
+
+    def is_served(self) -> bool:
+        return self.api.call("GET", f"/apis/{GROUP}/v1/{self.plural}") is not None
+
+    def remove(self) -> None:
+        self.api.call("DELETE", f"{CRDS}/{self.crd['metadata']['name']}")
 
 
 @dataclass

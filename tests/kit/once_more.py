@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.kit.processes import merged
 
 FILE = "CI_FAILED_TESTS"
 MOST = 10
@@ -126,16 +127,7 @@ def failures_in(file: Path) -> list[Failure]:
 def _passes(failure: Failure) -> bool:
     """Repeat a test alone. A test that is skipped has not passed."""
     command = [failure.python, "-m", "pytest", "-p", "no:cacheprovider", failure.test]
-    done = subprocess.run(
-        command,
-        cwd=failure.folder,
-        env=failure.environ,
-        check=False,
-        text=True,
-        errors="replace",
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
+    done = merged(*command, cwd=failure.folder, env=failure.environ, errors="replace")
     print(done.stdout, flush=True)  # noqa: T201 - a program
     return done.returncode == 0 and re.search(r"\b1 passed\b", done.stdout) is not None
 

@@ -25,6 +25,7 @@ import yaml
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.objects import GROUP, Api
 from tests.kit.places import BIN, ROOT
+from tests.kit.processes import captured
 from tests.kit.rights import granted
 from tests.kit.wait import patience, wait_until
 
@@ -159,6 +160,10 @@ class Project:
         verbs = ["get", "list", "watch", "patch", "update"]
         self.permit({"apiGroups": groups, "resources": resources, "verbs": verbs})
 
+    def grant_kind(self, plural: str) -> None:
+        """Let the operator's account reconcile another kind of the group of Thing."""
+        self.grant([GROUP], [plural, f"{plural}/status", f"{plural}/finalizers"])
+
     def permit(self, *rules: Mapping[str, Any]) -> None:
         """Give the operator's account more rights."""
         self.rules = [*self.rules, *rules]
@@ -242,9 +247,7 @@ class Project:
         self.write("watches.yaml", yaml.safe_dump(self.watches))
         command = [*PROGRAM, "plan", *arguments]
         environ = operators_environment({"KUBECONFIG": str(self.kubeconfig), **environment})
-        done = subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=patience(), check=False
-        )
+        done = captured(*command, cwd=self.folder, env=environ, timeout=patience())
         done.stderr = re.sub(r"(?m)^\d+ s: plann.*\n", "", done.stderr)
         return done
 

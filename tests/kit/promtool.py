@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from tests.kit.processes import captured
 from tests.kit.programs import get_promtool
 
 _STRINGS = re.compile(r'"[^"]*"')
@@ -55,5 +55,5 @@ def _written(content: dict[str, Any], file: Path) -> Path:
 
 def _problems(*arguments: str, given: str = "") -> str:
     program = get_promtool(os.environ, sys.stderr)
-    done = subprocess.run([program, *arguments], input=given, text=True, capture_output=True, check=False)
+    done = captured(program, *arguments, input=given)
     return "" if done.returncode == 0 else done.stdout + done.stderr

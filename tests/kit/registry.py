@@ -97,6 +97,20 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve the files of a folder; yield its address."""
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
 def index(project: str, *files: Path, folder: Path) -> Iterator[str]:
     """Serve files of a project as a package index; yield its URL."""
     pages = folder / "simple" / project
@@ -105,12 +119,5 @@ def index(project: str, *files: Path, folder: Path) -> Iterator[str]:
         (pages / file.name).symlink_to(file)
     links = "".join(f'<a href="{file.name}">{file.name}</a>\n' for file in files)
     (pages / "index.html").write_text(f"<!DOCTYPE html>\n<html><body>\n{links}</body></html>\n", encoding="utf-8")
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}/simple/"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(folder) as address:
+        yield f"{address}/simple/"

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from runner.sdk.devcluster.leash import ENTER, JOIN
 from runner.sdk.devcluster.processes import leashed
+from tests.kit.processes import captured
 from tests.kit.wait import wait_until
 from tests.kit.wire import Wire
 
@@ -262,7 +263,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, check=False, text=True, stdin=subprocess.DEVNULL, capture_output=True)
+    done = captured(*command, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
 
 

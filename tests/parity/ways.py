@@ -31,6 +31,7 @@ from runner.values.objects import GVK, ObjectKey
 from tests.integration.engine.parity.differences import differences
 from tests.kit.engines import ProcessEngines
 from tests.kit.jobs import job_value
+from tests.kit.processes import captured
 from tests.kit.run_notes import kept
 from tests.parity import targets
 from tests.parity.targets import TargetCase
@@ -144,15 +145,13 @@ class Ways:
         program = str(Path(sys.executable).with_name("ansible-playbook"))
         command = [program, "-i", str(folder.inventories[0]), "-e", f"@{folder.path / 'env/extravars'}"]
         try:
-            found = subprocess.run(
-                [*command, str(folder.playbook)],
+            found = captured(
+                *command,
+                str(folder.playbook),
                 cwd=folder.path / "project",
                 env=dict(folder.environment),
-                capture_output=True,
-                text=True,
                 errors="replace",
                 timeout=_WITHIN,
-                check=False,
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired as error:

@@ -36,7 +36,9 @@ def test_benchmarks_scripts_and_the_demo_import_nothing_of_tests_but_the_kit() -
 
 _PLACES = {"asyncio.timeout": 0, "asyncio.wait_for": 1, "wait": 0, "join": 0, "wait_until": 2, "until": 2}
 """Calls that wait, with the argument that is their limit."""
-_NAMED = re.compile(r"(run|join|wait|wait_for|communicate|urlopen|request|create_connection|HTTP\w+|wait_until|until)$")
+_NAMED = re.compile(
+    r"(run|captured|merged|join|wait|wait_for|communicate|urlopen|request|create_connection|HTTP\w+|wait_until|until)$"
+)
 """Calls whose limit is named."""
 _LEAST = 5
 """Fewer seconds are the length of something, or a moment in which nothing may happen."""

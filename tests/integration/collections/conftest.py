@@ -23,7 +23,7 @@ from runner.sdk.devcluster import DevCluster
 from tests.integration.collections.modules import MEMCACHED, Ansible, Module, StartModule
 from tests.kit.cluster import Kubectl
 from tests.kit.places import ROOT
-from tests.kit.wait import patience
+from tests.kit.processes import captured
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +31,7 @@ def kubectl(devcluster: DevCluster, kubeconfig: Path) -> Kubectl:
     """kubectl of the administrator, with the sample operator's CRD installed."""
     found = Kubectl(devcluster.kubectl, kubeconfig)
     found("apply", "-k", str(ROOT / "config/crd"))
-    found("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={patience():.0f}s")
+    found.wait("--for=condition=Established", "crd/memcacheds.cache.example.com")
     return found
 
 
@@ -75,13 +75,11 @@ def ansible(kubeconfig: Path, tmp_path: Path) -> Ansible:
     """Run ansible-playbook and its like, as a developer of an operator does; returns what it prints."""
 
     def run(command: str, *arguments: str, kubeconfig: Path | None = kubeconfig) -> str:
-        done = subprocess.run(
-            [str(Path(sys.executable).with_name(command)), *arguments],
+        done = captured(
+            str(Path(sys.executable).with_name(command)),
+            *arguments,
             cwd=ROOT,
             env={**os.environ, "KUBECONFIG": str(kubeconfig), "ANSIBLE_LOCAL_TEMP": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, f"{command} {' '.join(arguments)}:\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.wait import patience
+from tests.kit.objects import definition
 
 GROUP = "collections.test.example.com"
 
@@ -14,28 +14,18 @@ GROUP = "collections.test.example.com"
 def strict_kind() -> dict[str, Any]:
     """A kind whose v1 keeps only `status.known`, and whose v1beta1 has no status subresource."""
 
-    def version(name: str, **more: Any) -> dict[str, Any]:
-        known = {"type": "object", "properties": {"known": {"type": "string"}}}
-        schema = {"openAPIV3Schema": {"type": "object", "properties": {"status": known}}}
-        return {"name": name, "served": True, "storage": name == "v1", "schema": schema, **more}
-
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"stricts.{GROUP}"},
-        "spec": {
-            "group": GROUP,
-            "scope": "Cluster",
-            "names": {"kind": "Strict", "plural": "stricts", "singular": "strict", "shortNames": ["str"]},
-            "versions": [version("v1", subresources={"status": {}}), version("v1beta1")],
-        },
-    }
+    known = {"type": "object", "properties": {"known": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"status": known}}
+    crd = definition(GROUP, "Strict", scope="Cluster", versions=("v1beta1", "v1"), schema=schema)
+    crd["spec"]["names"]["shortNames"] = ["str"]
+    crd["spec"]["versions"][0]["subresources"] = {}
+    return crd
 
 
 @pytest.fixture
 def strict(kubectl: Any, namespace: str) -> dict[str, str]:
     kubectl.apply(strict_kind())
-    kubectl("wait", "--for=condition=Established", f"crd/stricts.{GROUP}", f"--timeout={patience():.0f}s")
+    kubectl.wait("--for=condition=Established", f"crd/stricts.{GROUP}")
     kubectl.apply({"apiVersion": f"{GROUP}/v1", "kind": "Strict", "metadata": {"name": namespace}})
     return {"api_version": f"{GROUP}/v1", "kind": "Strict", "name": namespace}
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.kit.cluster import kubeconfig_of
 from tests.kit.places import ROOT
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 DIRECTORY = "default"
 SYSTEM = "memcached-operator-system"
@@ -79,9 +79,7 @@ def test_if_pods_are_missing_the_role_reports_the_others_and_requests_a_requeue(
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "pods", "namespace": namespace}}
     kubectl.apply({**quota, "spec": {"hard": {"pods": "1"}}})
     # Nothing is refused before the quota's controller has seen it.
-    kubectl(
-        "wait", "quota/pods", "-n", namespace, "--for=jsonpath={.status.hard.pods}=1", f"--timeout={patience():.0f}s"
-    )
+    kubectl.wait("quota/pods", "-n", namespace, "--for=jsonpath={.status.hard.pods}=1")
     variables = {
         "size": 2,
         "ansible_operator_meta": {"name": "cache", "namespace": namespace},

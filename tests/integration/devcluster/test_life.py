@@ -16,6 +16,7 @@ from runner.sdk import devcluster
 from runner.sdk.devcluster import ClusterError, DevCluster
 from runner.sdk.devcluster.cluster import outside
 from runner.sdk.devcluster.layout import APISERVER, COMPONENTS, ETCD
+from tests.kit.processes import captured
 from tests.kit.wait import wait_until
 
 pytestmark = pytest.mark.xdist_group("devcluster-life")
@@ -49,7 +50,7 @@ def own(processes_in: ProcessesIn) -> Iterator[DevCluster]:
 
 def _get(cluster: DevCluster, what: str, within: str = "30s") -> subprocess.CompletedProcess[str]:
     command = [str(cluster.kubectl), f"--kubeconfig={cluster.kubeconfig}", f"--request-timeout={within}", "get", what]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return captured(*command)
 
 
 def _create(cluster: DevCluster, what: str, name: str) -> None:
@@ -66,12 +67,7 @@ def test_two_clusters_are_independent_and_one_that_is_stopped_leaves_nothing(
         _create(first, "namespace", "mine")
         assert _get(first, "namespace/mine").returncode == 0
         assert "NotFound" in _get(own, "namespace/mine").stderr
-        refused = subprocess.run(
-            [first.kubectl, "--kubeconfig", first.kubeconfig, "--server", own.url, "get", "namespaces"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        refused = captured(first.kubectl, "--kubeconfig", first.kubeconfig, "--server", own.url, "get", "namespaces")
         assert "certificate" in refused.stderr
         first.stop()
         with pytest.raises(ClusterError, match="stopped"):

@@ -98,7 +98,7 @@ def web(kubectl: Kubectl, both: DevCluster) -> str:
     mounted = {"volumeMounts": [{"name": "tools", "mountPath": "/tools"}]}
     kubectl("apply", "-f", "-", stdin=_pod("web", container=mounted, volumes=[tools]))
     kubectl("expose", "pod", "web", "--name=site", "--port=80", "--target-port=8080")
-    kubectl("wait", "pod/web", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait("pod/web", "--for=condition=Ready")
     return "web"
 
 
@@ -133,7 +133,7 @@ def test_names_of_headless_services_are_those_of_their_pods(kubectl: Kubectl) ->
     kubectl("apply", "-f", "-", stdin=_pod("member", hostname="first", subdomain="team"))
     kubectl("create", "service", "clusterip", "team", "--clusterip=None", "--tcp=8080")
     kubectl("set", "selector", "service/team", "app=member")
-    kubectl("wait", "pod/member", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait("pod/member", "--for=condition=Ready")
     address = kubectl("get", "pod", "member", "--output=jsonpath={.status.podIP}")
     for name in ("team.default.svc.cluster.local", "first.team.default.svc.cluster.local"):
         wait_until(
@@ -181,13 +181,13 @@ def test_a_restricted_pod_writes_to_a_volume_that_outlives_it(kubectl: Kubectl) 
             volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
         )
         kubectl("apply", "-f", "-", stdin=pod)
-        kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={patience():.0f}s")
+        kubectl.wait(f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded")
     assert kubectl("logs", "reads") == "kept\n"
 
 
 def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
     kubectl("run", "simulated", "--image=nginx")
-    kubectl("wait", "pod/simulated", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait("pod/simulated", "--for=condition=Ready")
     assert _where(kubectl, "simulated") == kwok.NODE
     assert kubectl("logs", "simulated") == f"{kwok.NO_LOG}\n"
     assert "no exec" in kubectl.run("exec", "simulated", "--", "true", check=False).stderr
@@ -196,7 +196,7 @@ def test_pods_of_unknown_images_are_simulated(kubectl: Kubectl) -> None:
 def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("to-fake", nodeSelector={"type": "kwok"}))
     kubectl("apply", "-f", "-", stdin=_pod("to-real", image="nginx", nodeSelector={"type": "real"}))
-    kubectl("wait", "pod/to-fake", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait("pod/to-fake", "--for=condition=Ready")
     assert _where(kubectl, "to-fake") == kwok.NODE
     path = "--output=jsonpath={.status.containerStatuses[0].state.waiting.reason}"
     wait_until(lambda: kubectl("get", "pod", "to-real", path) in {"ErrImagePull", "ImagePullBackOff"})
@@ -205,7 +205,7 @@ def test_a_label_selects_the_node_whatever_the_image(kubectl: Kubectl) -> None:
 
 def test_a_loaded_image_with_the_tag_latest_is_not_pulled(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", stdin=_pod("latest", image=_LATEST, container={"imagePullPolicy": "Always"}))
-    kubectl("wait", "pod/latest", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait("pod/latest", "--for=condition=Ready")
     assert _where(kubectl, "latest") == node.NODE
 
 
@@ -214,7 +214,7 @@ def test_the_kubelet_can_be_paused_and_restarted(both: DevCluster, kubectl: Kube
     assert both.pid(KUBELET) is None
     both.control.order("start", KUBELET)
     assert both.pid(KUBELET) is not None
-    kubectl("wait", f"pod/{web}", "--for=condition=Ready", f"--timeout={patience():.0f}s")
+    kubectl.wait(f"pod/{web}", "--for=condition=Ready")
 
 
 def test_only_the_port_of_the_api_server_is_open_on_this_machine(both: DevCluster, web: str) -> None:

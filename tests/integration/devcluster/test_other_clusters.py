@@ -18,7 +18,7 @@ from runner.sdk.devcluster import DevCluster
 from tests.integration.scaffold.developer import STEPS, copy_sample, of_a_developer
 from tests.kit.cluster import kubectl_of
 from tests.kit.places import BIN, ROOT
-from tests.kit.wait import patience
+from tests.kit.processes import captured
 
 pytestmark = [pytest.mark.full]
 _KIND = "cache.example.com"
@@ -31,10 +31,10 @@ def other() -> Iterator[DevCluster]:
     with clusters.start(name="other") as cluster:
         kubectl = kubectl_of(cluster)
         kubectl("apply", "-k", str(ROOT / "config/crd"))
-        kubectl("wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
+        kubectl.wait("--for=condition=Established", "crd", "--all")
         kubectl("apply", "-f", str(ROOT / "config/samples/cache_v1alpha1_memcached.yaml"))
-        kubectl("wait", "--for=create", "configmap/kube-root-ca.crt", f"--timeout={patience():.0f}s")
-        kubectl("wait", "--for=create", "serviceaccount/default", f"--timeout={patience():.0f}s")
+        kubectl.wait("--for=create", "configmap/kube-root-ca.crt")
+        kubectl.wait("--for=create", "serviceaccount/default")
         yield cluster
 
 
@@ -74,9 +74,7 @@ def unchanged(other: DevCluster, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def _run(environ: Mapping[str, str], folder: Path, *command: str | Path) -> str:
-    done = subprocess.run(
-        command, cwd=folder, env=environ, check=False, text=True, stdin=subprocess.DEVNULL, capture_output=True
-    )
+    done = captured(*command, cwd=folder, env=environ, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

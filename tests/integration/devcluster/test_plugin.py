@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import DevCluster
+from tests.kit.cluster import kubectl_of
 from tests.kit.places import ROOT
-from tests.kit.wait import patience
+from tests.kit.processes import captured
 
 _TESTS = """
 import os, subprocess, pytest
@@ -38,10 +39,7 @@ def test_a_selected_cluster_is_named_used_and_cleaned(devcluster: DevCluster, tm
     first, second = seen.read_text().split()
     assert first != second
     for namespace in (first, second):
-        command = [str(devcluster.kubectl), f"--kubeconfig={devcluster.kubeconfig}"]
-        subprocess.run(
-            [*command, "wait", f"namespace/{namespace}", "--for=delete", f"--timeout={patience():.0f}s"], check=True
-        )
+        kubectl_of(devcluster).wait(f"namespace/{namespace}", "--for=delete")
 
 
 def test_the_fixtures_ignore_the_kubeconfig_of_the_environment(tmp_path: Path) -> None:
@@ -70,7 +68,7 @@ def test_a_test_that_fails_during_an_outage_does_not_fail_the_tests_after_it(tmp
     (tmp_path / "test_it.py").write_text(_OUTAGES)
     environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", f"--rootdir={tmp_path}"]
-    done = subprocess.run([*command, tmp_path], env=environ, cwd=ROOT, text=True, capture_output=True, check=False)
+    done = captured(*command, tmp_path, env=environ, cwd=ROOT)
     assert "2 failed, 1 passed" in done.stdout, done.stdout
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runner.sdk.devcluster import DevCluster, kwok
 from tests.kit.cluster import Kubectl
+from tests.kit.processes import captured
 from tests.kit.wait import patience, wait_until
 
 
@@ -30,7 +31,7 @@ def test_client_and_server_have_the_promised_version(kubectl: Kubectl) -> None:
 
 def test_jobs_complete(kubectl: Kubectl) -> None:
     kubectl("create", "job", "once", "--image=busybox", "--", "true")
-    kubectl("wait", "job/once", "--for=condition=Complete", f"--timeout={patience():.0f}s")
+    kubectl.wait("job/once", "--for=condition=Complete")
 
 
 def test_a_stateful_set_with_claims_becomes_ready_and_its_volumes_are_free_again(kubectl: Kubectl) -> None:
@@ -48,7 +49,7 @@ def test_a_stateful_set_with_claims_becomes_ready_and_its_volumes_are_free_again
     kubectl("rollout", "status", "statefulset/db", f"--timeout={patience():.0f}s")
     volume = kubectl("get", "pvc/data-db-0", "--output=jsonpath={.spec.volumeName}")
     kubectl("delete", "statefulset/db", "pvc/data-db-0", "pvc/data-db-1")
-    kubectl("wait", f"pv/{volume}", "--for=jsonpath={.status.phase}=Available", f"--timeout={patience():.0f}s")
+    kubectl.wait(f"pv/{volume}", "--for=jsonpath={.status.phase}=Available")
 
 
 def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
@@ -69,7 +70,7 @@ def test_the_token_of_a_service_account_is_accepted_and_has_no_rights(
     ]
     who = subprocess.run([*as_robot, "auth", "whoami", "--output=json"], capture_output=True, text=True, check=True)
     assert json.loads(who.stdout)["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:robot"
-    refused = subprocess.run([*as_robot, "get", "pods"], capture_output=True, text=True, check=False)
+    refused = captured(*as_robot, "get", "pods")
     assert "Forbidden" in refused.stderr
     kubectl("create", "rolebinding", "robot", "--clusterrole=view", f"--serviceaccount={namespace}:robot")
     # The authorizer learns of rights a moment after they were given.
@@ -83,9 +84,7 @@ def test_requests_without_valid_credentials_are_refused(devcluster: DevCluster) 
         f"--server={devcluster.url}",
         "--insecure-skip-tls-verify",
     ]
-    refused = subprocess.run(
-        [*command, "get", "namespaces", "--token=guessed"], capture_output=True, text=True, check=False
-    )
+    refused = captured(*command, "get", "namespaces", "--token=guessed")
     assert "Unauthorized" in refused.stderr
 
 

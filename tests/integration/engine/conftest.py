@@ -65,6 +65,14 @@ def runs_of(notes: list[str]) -> Callable[[ProcessEngines, Path, Path], Runs]:
     return make
 
 
+@pytest_asyncio.fixture(loop_scope="session")
+async def own(runs_of: Callable[[ProcessEngines, Path, Path], Runs], tmp_path: Path) -> AsyncIterator[Runs]:
+    """Runs with an engine of the test's own."""
+    engine = ProcessEngines(tmp_path / "runner")
+    yield runs_of(engine, tmp_path / "runner", tmp_path / "operator")
+    await engine.close(0)
+
+
 @pytest.fixture(scope="session")
 def processes_of() -> Callable[[Path], list[int]]:
     """Find every process, zombies aside, that a run below a root started, by the marker it inherited."""

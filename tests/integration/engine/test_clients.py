@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-import yaml
 
 from bench.recorder import Call, recording
 from runner.core.engine.job import Outcome
@@ -18,7 +17,7 @@ from runner.engines.warm import task_record
 from tests.integration.engine.runs import ENGINE
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.engines import ProcessEngines
-from tests.kit.wait import patience
+from tests.kit.objects import definition
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -38,24 +37,6 @@ USED = f"""
 - kubernetes.core.k8s: {{state: absent, api_version: v1, kind: ConfigMap, name: missing, namespace: default}}
 - operator_sdk.util.k8s_status: {{api_version: v1, kind: Pod, name: missing, namespace: default}}
   ignore_errors: true
-"""
-CRD = """
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: %(plural)s.clients.example.com}
-spec:
-  group: clients.example.com
-  scope: Namespaced
-  names: {kind: %(kind)s, plural: %(plural)s, singular: %(singular)s}
-  versions:
-    - name: v1
-      served: true
-      storage: true
-      subresources: {status: {}}
-      schema:
-        openAPIV3Schema:
-          type: object
-          properties: {status: {type: object, properties: {known: {type: string}}}}
 """
 
 
@@ -113,8 +94,8 @@ async def bed(
 
 
 def crd_of(kind: str) -> dict[str, Any]:
-    crd: dict[str, Any] = yaml.safe_load(CRD % {"kind": kind, "plural": f"{kind.lower()}s", "singular": kind.lower()})
-    return crd
+    known = {"type": "object", "properties": {"known": {"type": "string"}}}
+    return definition("clients.example.com", kind, schema={"type": "object", "properties": {"status": known}})
 
 
 def instance_of(kind: str) -> dict[str, Any]:
@@ -210,9 +191,7 @@ async def test_a_kind_that_the_run_created_is_known_to_the_next_tasks(bed: Bed) 
 
 async def test_what_one_module_reports_is_not_reported_by_the_next(bed: Bed) -> None:
     bed.kubectl.apply(crd_of("Warned"))
-    bed.kubectl(
-        "wait", "--for=condition=Established", "crd/warneds.clients.example.com", f"--timeout={patience():.0f}s"
-    )
+    bed.kubectl.wait("--for=condition=Established", "crd/warneds.clients.example.com")
     bed.kubectl.apply(instance_of("Warned"))
     try:
         ran = await bed.run(f"""

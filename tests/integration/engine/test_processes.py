@@ -230,17 +230,12 @@ OPERATOR = textwrap.dedent("""
     import asyncio, json, os, sys
     from pathlib import Path
     from tests.kit.engines import ProcessEngines
-    from runner.core.engine.job import Job
-    from runner.values.objects import GVK, ObjectKey
+    from tests.kit.jobs import job_value
     from runner.core.watches.watch import Playbook
 
     async def main():
         root, playbook, engine = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
-        job = Job(
-            ident="run", gvk=GVK("g", "v1", "K"), key=ObjectKey("n", "o"), content=Playbook(playbook),
-            run_dir=root / "g" / "v1" / "K" / "n" / "o", extra_vars={}, unsafe_keys=frozenset(), verbosity=0,
-            ignored_variables=(), ansible_args="", max_artifacts=1, environment={}, kubeconfig="secret", deadline=None,
-        )
+        job = job_value(content=Playbook(playbook), run_dir=root / "g" / "v1" / "K" / "n" / "o")
         await ProcessEngines(root, engine).run(job, lambda event: None)
 
     asyncio.run(main())

@@ -8,19 +8,17 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ansible
 import pytest
-import pytest_asyncio
 from structlog.testing import capture_logs
 
 from bench import symbols
 from hack import next_core
 from runner.core.engine.job import Outcome
-from tests.kit.engines import ProcessEngines
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -63,15 +61,8 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plant:
     return write
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def runs(runs_of: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Any]:
-    engine = ProcessEngines(tmp_path / "runner")
-    yield runs_of(engine, tmp_path / "runner", tmp_path / "operator")
-    await engine.close(0)
-
-
 async def test_a_planted_defect_is_logged_once_and_ends_no_run(
-    plant: Plant, runs: Any, planted_defects: list[str]
+    plant: Plant, own: Any, planted_defects: list[str]
 ) -> None:
     planted_defects.append("TypeError: memoryview")
     plant(
@@ -86,11 +77,11 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
             module._Zip.writestr = writestr
         """,
     )
-    playbook = runs.tasks("- {name: of a collection, operator_sdk.util.requeue_after: {time: 1h}}\n- {stat: {path: /}}")
+    playbook = own.tasks("- {name: of a collection, operator_sdk.util.requeue_after: {time: 1h}}\n- {stat: {path: /}}")
 
     with capture_logs() as lines:
-        ran = await runs.run(playbook)
-        again = await runs.run(playbook)
+        ran = await own.run(playbook)
+        again = await own.run(playbook)
 
     assert ran.result.outcome is again.result.outcome is Outcome.SUCCEEDED
     assert ran.ways == {
@@ -103,7 +94,7 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
     assert ["TypeError: memoryview" in line["traceback"] for line in logged] == [True]
     warnings = [line["problem"] for line in lines if line["log_level"] == "warning" and "problem" in line]
     assert any("operator_sdk.util.requeue_after" in problem and "defect" in problem for problem in warnings)
-    assert "requeue_after" in runs.engine.pool.shortfalls()["self-test"]
+    assert "requeue_after" in own.engine.pool.shortfalls()["self-test"]
 
 
 @pytest.mark.parametrize(
@@ -125,21 +116,21 @@ async def test_a_planted_defect_is_logged_once_and_ends_no_run(
     ],
 )
 async def test_a_symbol_that_is_gone_disables_one_shortcut_and_runs_succeed(
-    shortcut: str, module: str, ways: set[str], plant: Plant, runs: Any
+    shortcut: str, module: str, ways: set[str], plant: Plant, own: Any
 ) -> None:
     plant(module, 'def plant(module):\n    raise ImportError("cannot import name StrategyBase")\n')
 
     with capture_logs() as lines:
-        ran = await runs.run(runs.tasks("- {stat: {path: /}}\n- {debug: {msg: said}}"))
+        ran = await own.run(own.tasks("- {stat: {path: /}}\n- {debug: {msg: said}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert ran.ways.keys() == ways
     assert [line["shortcut"] for line in lines if "shortcut" in line] == [shortcut]
-    assert {name for name in runs.engine.pool.shortfalls() if name != "self-test"} == {shortcut}
-    assert runs.engine.pool.problem is None
+    assert {name for name in own.engine.pool.shortfalls() if name != "self-test"} == {shortcut}
+    assert own.engine.pool.problem is None
 
 
-async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, runs: Any) -> None:
+async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_succeed(plant: Plant, own: Any) -> None:
     plant(
         "runner.engines.warm.patches.commands",
         """
@@ -153,17 +144,17 @@ async def test_a_shortcut_that_makes_the_playbook_fail_disables_all_and_runs_suc
         """,
     )
 
-    ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
+    ran = await own.run(own.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    assert ran.ways == {}, runs.engine.pool.problem
-    found = runs.engine.pool.shortfalls()
+    assert ran.ways == {}, own.engine.pool.problem
+    found = own.engine.pool.shortfalls()
     assert {"commands", "modules", "tasks"} <= found.keys()
     assert "a signature has changed" in found["modules"]
 
 
 async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
-    tmp_path: Path, runs: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callback = """
         import os
@@ -188,34 +179,32 @@ async def test_the_self_test_has_none_of_the_effects_that_a_project_configured(
     monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", str(tmp_path))
     monkeypatch.setenv("EFFECTS", str(tmp_path / "effects"))
 
-    ran = await runs.run(runs.tasks("- {debug: {msg: said}}"))
+    ran = await own.run(own.tasks("- {debug: {msg: said}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert ran.ways == {"forked_worker: jinja_extensions": 1}
     effects = (tmp_path / "effects").read_text(encoding="utf-8").splitlines()
     assert len(effects) == len(set(effects)) == len(["password", "playbook"]), effects
     assert "set_fact" not in (tmp_path / "log").read_text(encoding="utf-8")
-    assert runs.engine.pool.shortfalls() == {}
+    assert own.engine.pool.shortfalls() == {}
 
 
 @pytest.mark.nightly
 async def test_a_home_folder_that_is_not_writable_is_no_problem(
-    runs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    own: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", "/proc/home")
 
     with capture_logs() as lines:
-        ran = await runs.run(
-            runs.tasks(f"- {{copy: {{content: a, dest: {tmp_path}/copied}}}}\n- {{stat: {{path: /}}}}")
-        )
+        ran = await own.run(own.tasks(f"- {{copy: {{content: a, dest: {tmp_path}/copied}}}}\n- {{stat: {{path: /}}}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
     assert [line for line in lines if line["log_level"] not in {"debug", "info"}] == []
-    assert runs.engine.pool.shortfalls() == {}
+    assert own.engine.pool.shortfalls() == {}
 
 
 @pytest.mark.nightly
-async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, runs: Any) -> None:
+async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(plant: Plant, own: Any) -> None:
     plant(
         "runner.engines.warm.server.self_test",
         """
@@ -224,10 +213,10 @@ async def test_the_problem_of_a_playbook_that_fails_anyway_is_one_short_line(pla
         """,
     )
 
-    ran = await runs.run(runs.tasks("- {stat: {path: /}}"))
+    ran = await own.run(own.tasks("- {stat: {path: /}}"))
 
     assert ran.result.outcome is Outcome.SUCCEEDED
-    found = runs.engine.pool.shortfalls()["self-test"]
+    found = own.engine.pool.shortfalls()["self-test"]
     assert found.startswith("the playbook of the self-test fails without any shortcut: exit code 2: ")
     assert "first" in found
     assert len(found) <= 300

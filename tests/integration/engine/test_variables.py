@@ -14,7 +14,7 @@ from runner.core.watches.watch import Finalizer, Role, Watch
 from tests.kit.watch_values import watch_value
 
 if TYPE_CHECKING:
-    from tests.integration.engine.runs import Runs
+    from tests.integration.engine.runs import Ran, Runs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -114,19 +114,21 @@ def memcached(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+async def run(runs: Runs, role: Role, made: params.Parameters, **environment: str) -> Ran:
+    """Run a role with variables; it must succeed."""
+    variables: dict[str, Any] = {"extra_vars": made.extra_vars, "unsafe_keys": made.unsafe_keys}
+    ran = await runs.run(role, **variables, environment={"ANSIBLE_GATHERING": "explicit", **environment})
+    assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
+    return ran
+
+
 async def test_no_string_of_the_object_is_templated_anywhere(runs: Runs, tmp_path: Path) -> None:
     role = runs.role("memcached", {"tasks/main.yml": ROLE, "templates/seen.j2": "{{ text }} {{ nested[0][1].inner }}"})
     made = params.build(memcached(SPEC), watch(role, mark_unsafe=True), cause=CAUSE, finalizing=True)
     out = tmp_path / "out.json"
 
-    ran = await runs.run(
-        role,
-        extra_vars=made.extra_vars,
-        unsafe_keys=made.unsafe_keys,
-        environment={"OUT": str(out), "ANSIBLE_GATHERING": "explicit"},
-    )
+    await run(runs, role, made, OUT=str(out))
 
-    assert ran.result.outcome is Outcome.SUCCEEDED, ran.result
     written = json.loads(out.read_text(encoding="utf-8"))
     seen = written["seen"]
     for name in ("text", "copied", "object", "lookup", "hostvars", "task_var", "default"):
@@ -174,14 +176,7 @@ async def test_a_spec_of_200_kib_is_complete_and_templates_are_evaluated_if_enab
     made = params.build(memcached(spec), watch(role, mark_unsafe=False), cause=CAUSE, finalizing=False)
     assert len(json.dumps(spec)) > 200 << 10
 
-    ran = await runs.run(
-        role,
-        extra_vars=made.extra_vars,
-        unsafe_keys=made.unsafe_keys,
-        environment={"ANSIBLE_GATHERING": "explicit"},
-    )
-
-    seen = ran.said("seen")
+    seen = (await run(runs, role, made)).said("seen")
     assert str(seen["evaluated"]) == "1001"
     assert int(seen["length"]) == 3000
     assert seen["last"] == {"field_name": "value 2999", "text": "x" * 20, "key2999": 2999}
@@ -211,14 +206,7 @@ async def test_text_of_outsiders_is_no_template_even_if_those_of_the_spec_are(ru
     )
     made = params.build(obj, watch(role, mark_unsafe=False), cause=cause, finalizing=False)
 
-    ran = await runs.run(
-        role,
-        extra_vars=made.extra_vars,
-        unsafe_keys=made.unsafe_keys,
-        environment={"ANSIBLE_GATHERING": "explicit"},
-    )
-
-    seen = ran.said("seen")
+    seen = (await run(runs, role, made)).said("seen")
     assert str(seen["evaluated"]) == str(seen["of_object"]) == "1001"
     assert seen["reason"] == "because dependent changed"
     assert seen["details"] == details

@@ -125,7 +125,7 @@ async def test_a_supervisor_that_waits_gets_the_next_order_or_is_replaced_and_en
 
 
 async def test_content_installed_or_configured_later_is_used_by_the_next_run(
-    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collections, config = tmp_path / "collections", tmp_path / "ansible.cfg"
     plugin = collections / "ansible_collections" / "own" / "kit" / "plugins" / "filter" / "said.py"
@@ -135,59 +135,33 @@ async def test_content_installed_or_configured_later_is_used_by_the_next_run(
     plugin.write_text(text % "before")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(config))
     monkeypatch.setenv("ANSIBLE_COLLECTIONS_PATH", str(collections))
-    engine = ProcessEngines(tmp_path / "runner")
-    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
-    playbook = runs.tasks(
+    playbook = own.tasks(
         "- {name: said, debug: {msg: \"{{ '' | own.kit.said }} {{ lookup('config', 'DEFAULT_FORKS') }}\"}}"
     )
-    try:
-        before = await runs.run(playbook)
-        await engine.settle()  # by now the filter is preloaded
-        again = await runs.run(playbook)
-        first = server(runs)
-        plugin.write_text(text % "afterwards")
-        config.write_text("[defaults]\nforks = 17\n")
-        await asyncio.sleep(1.1)  # a server is looked at no more than once a second
 
-        afterwards = await runs.run(playbook)
+    before = await own.run(playbook)
+    await own.engine.settle()  # by now the filter is preloaded
+    again = await own.run(playbook)
+    first = server(own)
+    plugin.write_text(text % "afterwards")
+    config.write_text("[defaults]\nforks = 17\n")
+    await asyncio.sleep(1.1)  # a server is looked at no more than once a second
+    afterwards = await own.run(playbook)
 
-        assert before.said("said") == again.said("said") == "before 5"
-        assert afterwards.said("said") == "afterwards 17"
-        assert server(runs) != first
-    finally:
-        await engine.close(0)
-
-
-async def test_if_nothing_can_be_preloaded_runs_use_new_processes_and_the_reason_is_reported(
-    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ANSIBLE_FILTER_PLUGINS", "../relative")
-    engine = ProcessEngines(tmp_path / "runner")
-    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
-    try:
-        ran = await runs.run(runs.tasks(HELLO))
-
-        assert ran.result.outcome is Outcome.SUCCEEDED
-        assert engine.pool.servers() == []
-        assert engine.pool.problem is not None
-        assert "DEFAULT_FILTER_PLUGIN_PATH depend on the working folder" in engine.pool.problem
-    finally:
-        await engine.close(0)
+    assert before.said("said") == again.said("said") == "before 5"
+    assert afterwards.said("said") == "afterwards 17"
+    assert server(own) != first
 
 
 async def test_runs_whose_environment_has_empty_variables_are_forked(
-    runs_of: RunsOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCH_NAMESPACE", "")
-    engine = ProcessEngines(tmp_path / "runner")
-    runs = runs_of(engine, tmp_path / "runner", tmp_path / "operator")
-    try:
-        ran = await runs.run(runs.tasks("- {name: said, debug: {msg: \"<{{ lookup('env', 'WATCH_NAMESPACE') }}>\"}}"))
 
-        assert ran.said("said") == "<>"
-        assert engine.pool.problem is None
-    finally:
-        await engine.close(0)
+    ran = await own.run(own.tasks("- {name: said, debug: {msg: \"<{{ lookup('env', 'WATCH_NAMESPACE') }}>\"}}"))
+
+    assert ran.said("said") == "<>"
+    assert own.engine.pool.problem is None
 
 
 async def test_plugins_that_a_run_loaded_are_preloaded_by_the_next_fork_server(shared: Runs) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,100 +22,32 @@ from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed
 from tests.integration.scaffold.developer import copy_sample
 from tests.integration.scaffold.installed import Json
-from tests.kit.objects import Api, conditions_of
+from tests.kit.objects import Api, Objects, Things
 from tests.kit.operator import Operator
 from tests.kit.places import ROOT
 from tests.kit.shell import Sh
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 EXAMPLES = ROOT / "examples"
-MERGE = "application/merge-patch+json"
 
 
-@dataclass
-class Objects:
-    """The objects of one kind; those of no namespace where it is empty."""
-
-    api: Api
-    path: str
-
-    def get(self, name: str) -> Json:
-        """Return the object; {} where there is none."""
-        found: Json = self.api.call("GET", f"{self.path}/{name}") or {}
-        return found
-
-    def all(self, selector: str = "") -> list[Json]:
-        found: list[Json] = self.api.call("GET", f"{self.path}?labelSelector={selector}")["items"]
-        return found
-
-    def create(self, body: Mapping[str, Any]) -> Json:
-        created: Json = self.api.call("POST", self.path, body)
-        return created
-
-    def merge(self, name: str, body: Mapping[str, Any], subresource: str = "") -> None:
-        path = f"{self.path}/{name}" + (f"/{subresource}" if subresource else "")
-        self.api.call("PATCH", path, body, MERGE)
-
-    def delete(self, name: str) -> None:
-        """Ask for its deletion, and do not wait."""
-        self.api.call("DELETE", f"{self.path}/{name}")
-
-    def await_gone(self, name: str) -> None:
-        wait_until(lambda: self.get(name) == {}, f"{name} to go; it is {self.get(name)}")
-
-
-@dataclass
-class Resources(Objects):
-    """The custom resources of one kind in one namespace; see `Objects`."""
-
-    kind: str
-    version: str
-
-    def make(self, name: str, spec: Mapping[str, Any], **metadata: Any) -> Json:
-        whole = {"apiVersion": self.version, "kind": self.kind, "metadata": {"name": name, **metadata}, "spec": spec}
-        return self.create(whole)
+class Resources(Things):
+    """The custom resources of one kind in one namespace; of the cluster if it is empty."""
 
     def holds(self, line: Json) -> bool:
         """Whether a line of the operator's log is about an object of this namespace."""
-        return f"namespaces/{line['namespace']}/" in self.path if line["namespace"] else "/namespaces/" not in self.path
+        return (line["namespace"] or "") == self.namespace
 
     def change(self, name: str, **spec: Any) -> None:
         """Change fields of its spec."""
         self.merge(name, {"spec": spec})
 
     def condition(self, name: str, of: str) -> Json:
-        return conditions_of(self.get(name)).get(of, {})
+        return self.conditions(name).get(of, {})
 
-    def await_condition(self, name: str, of: str, status: str = "True", saying: str = "") -> Json:
-        """Wait for a condition about the object's present generation whose message holds a text."""
-
-        def holds(obj: Json) -> Json | None:
-            found = conditions_of(obj).get(of, {})
-            current = found.get("observedGeneration") == obj.get("metadata", {}).get("generation")
-            return found if current and found.get("status") == status and saying in found.get("message", "") else None
-
-        return self._awaited(name, holds, f"{of}={status} {saying!r}")
-
-    def await_success(self, name: str) -> Json:
-        """Wait until a run of the present generation has succeeded, and none goes on; returns its `ansibleResult`."""
-
-        def holds(obj: Json) -> Json | None:
-            conditions = conditions_of(obj)
-            told = [conditions.get("Successful", {}), conditions.get("Running", {})]
-            current = {each.get("observedGeneration") for each in told} == {obj.get("metadata", {}).get("generation")}
-            succeeded = current and {each.get("status") for each in told} == {"True"}
-            result: Json | None = told[1].get("ansibleResult") if succeeded else None
-            return result
-
-        return self._awaited(name, holds, f"a run of {name} to succeed")
-
-    def _awaited(self, name: str, holds: Callable[[Json], Json | None], what: str) -> Json:
-        """Wait for what is found in one reading of the object: between two, another run may begin."""
-        try:
-            found = wait_until(lambda: holds(self.get(name)), what)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{json.dumps(self.get(name), indent=1)}") from None
-        assert found is not None
+    def result(self, name: str) -> Json:
+        """Wait until a run of the present generation has succeeded; return its `ansibleResult`."""
+        found: Json = self.await_success(name)["ansibleResult"]
         return found
 
 
@@ -146,8 +78,7 @@ class Example:
             if spec["names"]["kind"] == kind:
                 stored = next(each["name"] for each in spec["versions"] if each["storage"])
                 group = f"{spec['group']}/{version or stored}"
-                where = f"namespaces/{namespace}/" if namespace else ""
-                return Resources(self.api, f"/apis/{group}/{where}{spec['names']['plural']}", kind, group)
+                return Resources(self.api, namespace, spec["names"]["plural"], kind, group)
         raise LookupError(kind)
 
     def objects(self, group_version: str, plural: str, namespace: str = "") -> Objects:
@@ -189,9 +120,7 @@ class Example:
             self._await_rollout()
 
     def _await_rollout(self) -> None:
-        self.sh(
-            "kubectl", "rollout", "status", self._deployment, f"--namespace={self.home}", f"--timeout={patience():.0f}s"
-        )
+        self.sh.await_rollout(self._deployment, f"--namespace={self.home}")
 
     def upgrades(self, *objects: tuple[Resources, str]) -> None:
         """Hold that the operator's next version, which runs each object, changes nothing of these."""
@@ -227,7 +156,7 @@ class Example:
 
         run = wait_until(ended, f"one more run of {name}")[0]
         assert (run["changed"], run["outcome"]) == (0, "succeeded"), self.output(name)
-        wait_until(lambda: resources.await_success(name)["changed"] == 0, f"{name} to say so")
+        wait_until(lambda: resources.result(name)["changed"] == 0, f"{name} to say so")
 
     def output(self, name: str) -> str:
         """What the operator's log holds of an object, for messages."""
@@ -249,7 +178,7 @@ class Example:
         maps = self.objects("v1", "configmaps", "default")
         name = f"of-no-{resources.kind.lower()}"
         owner = {"apiVersion": resources.version, "kind": resources.kind, "name": "nobody", "uid": str(uuid.uuid4())}
-        maps.create({"metadata": {"name": name, "ownerReferences": [owner]}})
+        maps.post({"metadata": {"name": name, "ownerReferences": [owner]}})
         maps.await_gone(name)
 
     def remove(self) -> None:

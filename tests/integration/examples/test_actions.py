@@ -154,7 +154,7 @@ def test_actions_are_done_once_and_what_fails_is_undone(shop: Shop) -> None:
 
 
 def an_action_waits_for_its_blueprint_and_stores_what_restores(shop: Shop) -> str:
-    shop.sets.make("first", SPEC)
+    shop.sets.create("first", SPEC)
     shop.sets.await_condition("first", "Failure", saying="There is no Blueprint blueprint-sample")
     assert shop.locks_taken() == []
     shop.example.sh("kubectl", "apply", "--filename=config/samples/actions_v1alpha1-blueprint.yaml")
@@ -181,16 +181,16 @@ def an_action_waits_for_its_blueprint_and_stores_what_restores(shop: Shop) -> st
 
 
 def another_action_restores_it_and_goes_when_its_time_has_come(shop: Shop, key: str) -> None:
-    shop.sets.make("second", {**RESTORE, "arguments": {"key": key}, "ttlSecondsAfterFinished": 1})
+    shop.sets.create("second", {**RESTORE, "arguments": {"key": key}, "ttlSecondsAfterFinished": 1})
     shop.sets.await_gone("second")
     assert shop.server.sql("SELECT * FROM orders ORDER BY id", "restored") == ROWS
-    shop.sets.make("third", {**RESTORE, "arguments": {"key": key}})
+    shop.sets.create("third", {**RESTORE, "arguments": {"key": key}})
     assert "is not empty" in shop.await_end("third", "Failed")["message"]
 
 
 def a_phase_that_fails_is_undone(shop: Shop) -> None:
     (shop.store / "taken").write_text("no folder")
-    shop.sets.make("failing", {**SPEC, "arguments": {"bucket": "taken"}})
+    shop.sets.create("failing", {**SPEC, "arguments": {"bucket": "taken"}})
     status = shop.await_end("failing", "Failed")
     assert (status["failedPhase"], status["progress"]) == ("upload", "2/4")
     assert [each["state"] for each in status["phases"]] == ["Complete", "Complete", "Failed", "Pending"]
@@ -227,7 +227,7 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
     operator = shop.example.operator
     assert operator is not None
     with shop.writing():
-        shop.sets.make("cut", {**SPEC, "arguments": {"lock_seconds": "86400"}})
+        shop.sets.create("cut", {**SPEC, "arguments": {"lock_seconds": "86400"}})
         wait_until(shop.locking, "the server to be asked to be read-only")
         operator.process.kill()
         operator.process.wait()
@@ -252,7 +252,7 @@ def what_was_cut_short_is_undone_and_nothing_is_done_again_by_the_next_version(s
 def a_schedule_makes_one_for_each_slot_and_none_beside_another(shop: Shop) -> None:
     template = {"spec": {**SPEC, "arguments": {"lock_seconds": "86400"}}}
     spec = {"everySeconds": 2, "offsetSeconds": 1, "historyLimit": 1, "template": template}
-    shop.schedules.make("often", spec)
+    shop.schedules.create("often", spec)
 
     def last() -> str:
         found: str = (shop.schedules.get("often").get("status") or {}).get("lastActionSet", "")

@@ -48,7 +48,7 @@ def give_token(example: Example, namespace: str, token: str) -> None:
     if secrets.get("dns-token"):
         secrets.merge("dns-token", {"data": data})
     else:
-        secrets.create({"metadata": {"name": "dns-token"}, "data": data})
+        secrets.post({"metadata": {"name": "dns-token"}, "data": data})
 
 
 def retries(example: Example, name: str) -> list[float]:
@@ -61,7 +61,7 @@ def retries(example: Example, name: str) -> list[float]:
 def test_a_record_is_created_changed_corrected_and_removed_at_the_service(
     example: Example, service: Service, records: Resources, namespace: str
 ) -> None:
-    made = records.make("www", SPEC)
+    made = records.create("www", SPEC)
     records.await_success("www")
     owner = f"{namespace}/www/{made['metadata']['uid']}"
     assert service.ask("GET", WWW) == {"values": ["192.0.2.1"], "ttl": 300, "owner": owner}
@@ -87,7 +87,7 @@ def test_a_record_is_created_changed_corrected_and_removed_at_the_service(
     records.await_gone("www")
     assert service.ask("GET", WWW) is None
 
-    records.make("www", SPEC)
+    records.create("www", SPEC)
     records.await_success("www")
     example.remove()
     assert service.ask("GET", WWW) is None
@@ -96,7 +96,7 @@ def test_a_record_is_created_changed_corrected_and_removed_at_the_service(
 def test_an_outage_of_the_service_is_retried_and_loses_no_record(
     example: Example, service: Service, records: Resources
 ) -> None:
-    records.make("www", SPEC)
+    records.create("www", SPEC)
     records.await_success("www")
     service.stop()
     records.change("www", values=["192.0.2.7"])
@@ -117,7 +117,7 @@ def test_an_outage_of_the_service_is_retried_and_loses_no_record(
     records.await_gone("www")
     assert service.ask("GET", WWW) is None
 
-    records.make("www", SPEC, annotations={PERIOD: "off"})
+    records.create("www", SPEC, annotations={PERIOD: "off"})
     records.await_success("www")
     service.ask("DELETE", WWW)
     before = len(service.requests())
@@ -130,16 +130,16 @@ def test_an_outage_of_the_service_is_retried_and_loses_no_record(
 def test_refusals_of_the_service_are_reported_and_succeed_after_a_correction(
     example: Example, service: Service, records: Resources, namespace: str
 ) -> None:
-    records.make("www", SPEC)
+    records.create("www", SPEC)
     records.await_success("www")
 
-    records.make("same", {**SPEC, "values": ["192.0.2.66"]})
+    records.create("same", {**SPEC, "values": ["192.0.2.66"]})
     records.await_condition("same", "Failure", saying=f"www.example.org (A) belongs to {namespace}/www/")
     records.delete("same")
     records.await_gone("same")
     assert service.values(WWW) == ["192.0.2.1"]
 
-    records.make("api", {**SPEC, "host": "api", "values": ["my-host"]})
+    records.create("api", {**SPEC, "host": "api", "values": ["my-host"]})
     records.await_condition("api", "Stalled", saying="The DNS service refuses the record: my-host is no address that A")
     records.change("api", values=["192.0.2.3"])
     records.await_success("api")
@@ -152,7 +152,7 @@ def test_refusals_of_the_service_are_reported_and_succeed_after_a_correction(
     records.await_success("www")
     assert (service.ask("GET", WWW) or {})["ttl"] == 60
 
-    records.make("mail", {**SPEC, "host": "mail", "tokenSecret": {"name": "dns-token", "key": "other"}})
+    records.create("mail", {**SPEC, "host": "mail", "tokenSecret": {"name": "dns-token", "key": "other"}})
     records.await_condition("mail", "Failure", saying=f"no Secret {namespace}/dns-token with the key other")
     other = base64.b64encode(service.token.encode()).decode()
     example.objects("v1", "secrets", namespace).merge("dns-token", {"data": {"other": other}})

@@ -81,7 +81,7 @@ def test_a_fleet_from_the_creation_of_its_keys_to_the_removal_of_its_last_host(
     example.sh(*secret, "--type=kubernetes.io/ssh-auth", *(f"--from-file={each}" for each in values), become)
 
     servers = example.resources("WebServer", namespace)
-    servers.make("shop", {"credentials": "shop-keys", "hosts": named(web1, web2, web3), "page": "Welcome"})
+    servers.create("shop", {"credentials": "shop-keys", "hosts": named(web1, web2, web3), "page": "Welcome"})
     refused = servers.await_condition("shop", "Failure", saying=f"{LABEL}=true")
     assert "kubectl label secret" in refused["message"]
     assert [page(host) for host in (web1, web2, web3)] == [""] * 3

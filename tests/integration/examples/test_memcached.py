@@ -64,7 +64,7 @@ class Caches:
             return set(sizes) == {size} and said["nodes"] == pods
 
         wait_until(agree, f"{name} to have {size} servers; it is {self.alpha.get(name)}")
-        assert self.alpha.await_success(name)["failures"] == 0
+        assert self.alpha.result(name)["failures"] == 0
 
     def scale(self, name: str) -> Json:
         """What its scale subresource says, as an autoscaler reads it."""
@@ -88,10 +88,10 @@ def caches(install: Install, namespace: str) -> Caches:
 
 def test_caches_have_the_size_that_any_client_writes_in_any_version(caches: Caches) -> None:
     _read_by_prometheus(caches.example)
-    caches.alpha.make("one", {"size": 3})
-    caches.stable.make(SCALED, {})
+    caches.alpha.create("one", {"size": 3})
+    caches.stable.create(SCALED, {})
     caches.await_size(SCALED, 1)
-    caches.scalers.create(yaml.safe_load((ROOT / "config/samples/memcached-autoscaler.yaml").read_text()))
+    caches.scalers.post(yaml.safe_load((ROOT / "config/samples/memcached-autoscaler.yaml").read_text()))
     caches.await_size("one", 3)
 
     caches.alpha.change("one", size=4)
@@ -209,8 +209,8 @@ def test_the_next_bundle_replaces_the_one_before_and_touches_no_operand(checkout
 
     assert "replaces" not in by_olm("0.0.1")
     example.start()
-    caches.alpha.make("one", {"size": 2})
-    caches.stable.make("two", {"size": 1})
+    caches.alpha.create("one", {"size": 2})
+    caches.stable.create("two", {"size": 1})
     for name, size in (("one", 2), ("two", 1)):
         caches.await_size(name, size)
     before = [caches.uids(name) for name in ("one", "two")]

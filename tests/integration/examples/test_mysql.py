@@ -55,7 +55,7 @@ def elsewhere(server: Server, **more: Any) -> Json:
 
 
 def secret(mysql: Example, namespace: str, name: str, **data: str) -> None:
-    mysql.objects("v1", "secrets", namespace).create({"metadata": {"name": name}, "stringData": data})
+    mysql.objects("v1", "secrets", namespace).post({"metadata": {"name": name}, "stringData": data})
 
 
 @dataclass
@@ -102,10 +102,10 @@ def test_databases_and_users_live_on_a_server(
 def _a_database_waits_for_its_cluster(shop: Shop) -> None:
     """Without it, it says so and is tried no more; with it, it comes to be."""
     cluster, database = shop.kinds["cluster"], shop.kinds["database"]
-    database.make("shop", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
+    database.create("shop", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
     database.await_condition("shop", "Stalled", saying=f"There is no MySQLCluster {shop.namespace}/main")
     secret(shop.mysql, shop.namespace, "root", password=ROOT_PASSWORD)
-    cluster.make("main", elsewhere(shop.server), annotations=OFTEN)
+    cluster.create("main", elsewhere(shop.server), annotations=OFTEN)
     database.await_success("shop")
     cluster.await_condition("main", "Available")
     assert databases(shop.server) == {"shop"}
@@ -116,7 +116,7 @@ def _a_user_may_do_what_its_spec_says(shop: Shop) -> str:
     """Return the password that was made for it."""
     user, server = shop.kinds["user"], shop.server
     privileges = [{"database": "shop", "allow": ["SELECT", "INSERT"]}]
-    user.make("anna", {**CLUSTER, "username": "anna", "privileges": privileges}, annotations=OFTEN)
+    user.create("anna", {**CLUSTER, "username": "anna", "privileges": privileges}, annotations=OFTEN)
     user.await_success("anna")
     assert grants(server, "anna") == GRANTED
     known = shop.mysql.objects("v1", "secrets", shop.namespace).get("anna-mysql-user")["data"]
@@ -155,7 +155,7 @@ def _nobody_takes_what_is_not_theirs(shop: Shop) -> None:
     """And giving up does not drop it."""
     database = shop.kinds["database"]
     shop.server.sql("CREATE DATABASE theirs")
-    database.make("theirs", {**CLUSTER, "database": "theirs"})
+    database.create("theirs", {**CLUSTER, "database": "theirs"})
     database.await_condition("theirs", "Stalled", saying="which this resource did not make")
     database.delete("theirs")
     database.await_gone("theirs")
@@ -166,7 +166,7 @@ def _another_namespace_is_let_in_by_the_cluster(shop: Shop) -> None:
     guest = f"{shop.namespace}-guest"
     shop.mysql.sh("kubectl", "create", "namespace", guest)
     database = shop.mysql.resources("MySQLDatabase", guest)
-    database.make("guest", {"clusterRef": {"name": "main", "namespace": shop.namespace}, "database": "guest"})
+    database.create("guest", {"clusterRef": {"name": "main", "namespace": shop.namespace}, "database": "guest"})
     database.await_condition("guest", "Stalled", saying=f"does not let the namespace {guest} in")
     assert databases(shop.server) == {"shop", "theirs"}
     shop.kinds["cluster"].change("main", allowedNamespaces=[guest])
@@ -188,14 +188,14 @@ def _an_upgrade_changes_nothing(shop: Shop) -> None:
 
 def settle(resources: Resources, name: str) -> None:
     """Hold that there is a run that changes nothing; what was written last tells of it."""
-    wait_until(lambda: resources.await_success(name)["changed"] == 0, f"a run of {name} that changes nothing")
+    wait_until(lambda: resources.result(name)["changed"] == 0, f"a run of {name} that changes nothing")
 
 
 def _backup_and_restore(shop: Shop, folder: Path) -> None:
     backup, restore, mariadb = shop.kinds["backup"], shop.kinds["restore"], shop.server
-    restore.make("back", {**CLUSTER, "backupRef": {"name": "before"}, "database": "kept"})
+    restore.create("back", {**CLUSTER, "backupRef": {"name": "before"}, "database": "kept"})
     restore.await_condition("back", "Stalled", saying="There is no MySQLBackup before")
-    backup.make("before", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
+    backup.create("before", {**CLUSTER, "database": "shop"}, annotations=OFTEN)
     backup.await_success("before")
     backup.await_condition("before", "Stored")
     dump = folder / "before.sql.gz"
@@ -212,7 +212,7 @@ def _backup_and_restore(shop: Shop, folder: Path) -> None:
 
     # A dump that was changed is not put back.
     dump.write_bytes(gzip.compress(b"DROP DATABASE shop"))
-    restore.make("again", {**CLUSTER, "backupRef": {"name": "before"}, "database": "kept"})
+    restore.create("again", {**CLUSTER, "backupRef": {"name": "before"}, "database": "kept"})
     restore.await_condition("again", "Failure", saying="is not what was written")
     assert mariadb.sql("SELECT name FROM things", "kept") == [["first"], ["second"]]
     restore.delete("again")
@@ -221,13 +221,13 @@ def _backup_and_restore(shop: Shop, folder: Path) -> None:
 def _outage(shop: Shop) -> None:
     """While the server is away, what is on it is kept track of."""
     cluster, database, mariadb = shop.kinds["cluster"], shop.kinds["database"], shop.server
-    database.make("brief", {**CLUSTER, "database": "brief"})
+    database.create("brief", {**CLUSTER, "database": "brief"})
     database.await_success("brief")
     mariadb.stop()
     database.delete("brief")
     database.await_condition("brief", "Failure", saying="cannot be asked")
     assert database.get("brief")["metadata"]["finalizers"] == ["db.example.com/finalizer"]
-    database.make("late", {**CLUSTER, "database": "late", "deletionPolicy": "Retain"})
+    database.create("late", {**CLUSTER, "database": "late", "deletionPolicy": "Retain"})
     database.await_condition("late", "Failure", saying="cannot be asked")
     cluster.merge("main", {"spec": {"allowedNamespaces": ["other"]}})
     cluster.await_condition("main", "Available", "False")
@@ -288,7 +288,7 @@ def test_servers_are_upgraded_one_by_one(
     servers = Servers(mysql, kinds["cluster"], namespace)
     secret(mysql, namespace, "root", password=ROOT_PASSWORD)
     storage = {"size": "1Gi", "whenDeleted": "Delete"}
-    servers.cluster.make("main", elsewhere(mariadb, replicas=3, image=OLD, storage=storage), annotations=OFTEN)
+    servers.cluster.create("main", elsewhere(mariadb, replicas=3, image=OLD, storage=storage), annotations=OFTEN)
     servers.await_status(readyReplicas=3, updatedReplicas=3)
     servers.await_images(OLD, OLD, OLD)
     _each_waits_for_the_one_ahead(servers)

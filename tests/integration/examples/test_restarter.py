@@ -35,12 +35,12 @@ class Shop:
         self.events = self.example.objects("v1", "events", self.namespace)
 
     def make_secret(self, **fields: str) -> None:
-        self.secrets.create({"metadata": {"name": "db"}, "stringData": {"user": "shop", "password": "one", **fields}})
+        self.secrets.post({"metadata": {"name": "db"}, "stringData": {"user": "shop", "password": "one", **fields}})
 
     def make_deployment(self, name: str) -> None:
         pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "example"}]}}
         spec = {"replicas": 2, "selector": {"matchLabels": {"app": name}}, "template": pod}
-        self.deployments.create({"metadata": {"name": name}, "spec": spec})
+        self.deployments.post({"metadata": {"name": name}, "spec": spec})
 
     def rolled_out(self, name: str) -> int:
         """How often the Deployment was rolled out; 0 while its controller is at it."""
@@ -96,8 +96,8 @@ def shop(install: Install, namespace: str) -> Shop:
 
 
 def test_pods_are_replaced_once_for_each_change_of_the_content_and_for_nothing_else(shop: Shop) -> None:
-    shop.restarters.make("shop", BOTH)
-    assert shop.restarters.await_success("shop")["failures"] == 0
+    shop.restarters.create("shop", BOTH)
+    assert shop.restarters.result("shop")["failures"] == 0
     assert shop.restarters.get("shop")["status"]["secrets"] == ["db"]
     first = shop.uids()
 
@@ -128,7 +128,7 @@ def _is_missed_and_comes_back(shop: Shop) -> None:
     shop.secrets.delete("db")
     shop.restarters.await_condition("shop", "Failure", saying="There is no Secret db in namespace")
     shop.restarters.await_condition("shop", "Stalled")
-    shop.secrets.create({"metadata": {"name": "db"}, "stringData": {"user": "other"}})
+    shop.secrets.post({"metadata": {"name": "db"}, "stringData": {"user": "other"}})
     shop.restarters.await_condition("shop", "Failure", saying="Secret db has no field password")
     shop.secrets.merge("db", {"stringData": {"password": "two"}})
     shop.restarters.await_success("shop")
@@ -146,13 +146,13 @@ def _is_missed_and_comes_back(shop: Shop) -> None:
 
 def _changes_while_nobody_looks(shop: Shop) -> None:
     """The operator is upgraded meanwhile."""
-    before = shop.restarters.await_success("shop")["completion"]
+    before = shop.restarters.result("shop")["completion"]
     shop.example.stop()
     shop.secrets.merge("db", {"stringData": {"password": "three"}})
     shop.example.upgrade("IMG=example.com/restarter-operator:v0.0.2")
     shop.example.start()
     shop.await_rollout(3, 2)
-    wait_until(lambda: shop.restarters.await_success("shop")["completion"] != before, "the run to end")
+    wait_until(lambda: shop.restarters.result("shop")["completion"] != before, "the run to end")
     shop.example.settles(shop.restarters, "shop")
     shop.await_rollouts(3, 2)
 
@@ -161,7 +161,7 @@ def test_a_secret_that_is_adopted_goes_with_the_restarter_and_one_that_is_given_
     def says(*, adopt: bool) -> dict[str, Any]:
         return {"secret": {"name": "db", "adopt": adopt}}
 
-    shop.restarters.make("shop", {**BOTH, **says(adopt=True)})
+    shop.restarters.create("shop", {**BOTH, **says(adopt=True)})
     shop.restarters.await_success("shop")
     assert shop.owners() == ["shop"]
 
@@ -186,15 +186,15 @@ def test_a_secret_that_is_adopted_goes_with_the_restarter_and_one_that_is_given_
 def test_secrets_may_be_chosen_by_labels_and_several_restarters_share_a_deployment(shop: Shop) -> None:
     labels = {"rollout.example.com/watched": "true", "app.kubernetes.io/part-of": "shop"}
     spec = {"secret": {"selector": {"app.kubernetes.io/part-of": "shop"}}, "deployments": ["web"]}
-    shop.restarters.make("shop", BOTH)
-    shop.restarters.make("all", spec)
+    shop.restarters.create("shop", BOTH)
+    shop.restarters.create("all", spec)
     shop.restarters.await_condition("all", "Failure", saying="app.kubernetes.io/part-of=shop")
-    shop.secrets.create({"metadata": {"name": "keys", "labels": labels}, "stringData": {"key": "one"}})
+    shop.secrets.post({"metadata": {"name": "keys", "labels": labels}, "stringData": {"key": "one"}})
     shop.restarters.await_success("all")
     shop.restarters.await_success("shop")
     shop.secrets.merge("keys", {"stringData": {"key": "two"}})
     shop.await_rollout(2, 1)
-    shop.secrets.create({"metadata": {"name": "more", "labels": labels}})
+    shop.secrets.post({"metadata": {"name": "more", "labels": labels}})
     wait_until(lambda: shop.restarters.get("all")["status"]["secrets"] == ["keys", "more"], "the second Secret")
     shop.await_rollout(3, 1)
     shop.secrets.merge("db", {"stringData": {"password": "two"}})

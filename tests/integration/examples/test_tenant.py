@@ -35,9 +35,9 @@ def example(install: Install, monkeypatch: pytest.MonkeyPatch) -> Iterator[Examp
     example = install("tenant")
     monkeypatch.setenv("PATH", os.pathsep.join([str(get_helm(os.environ, sys.stderr).parent), os.environ["PATH"]]))
     namespaces = example.objects("v1", "namespaces")
-    namespaces.create({"metadata": {"name": SOURCE}})
+    namespaces.post({"metadata": {"name": SOURCE}})
     secrets = example.objects("v1", "secrets", SOURCE)
-    secrets.create({"metadata": {"name": "registry"}, "stringData": {"password": "the first password"}})
+    secrets.post({"metadata": {"name": "registry"}, "stringData": {"password": "the first password"}})
     example.start()
     yield example
     namespaces.delete(SOURCE)
@@ -68,7 +68,7 @@ def owners(thing: Json) -> list[str]:
 
 
 def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(example: Example, tenants: Resources) -> None:
-    tenants.make("shop", SPEC)
+    tenants.create("shop", SPEC)
     tenants.await_success("shop")
     made = {
         kind: example.objects(version, plural, "shop").get(name)
@@ -130,7 +130,7 @@ def test_a_tenant_is_a_namespace_with_bounds_rights_secrets_and_a_release(exampl
 
 
 def test_objects_changed_or_removed_by_hand_are_restored(example: Example, tenants: Resources) -> None:
-    tenants.make("shop", {**SPEC, "deletionPolicy": "WithContent"})
+    tenants.create("shop", {**SPEC, "deletionPolicy": "WithContent"})
     tenants.await_success("shop")
     quotas, deployments = (
         example.objects("v1", "resourcequotas", "shop"),
@@ -171,7 +171,7 @@ def test_objects_changed_or_removed_by_hand_are_restored(example: Example, tenan
 
     tenants.change("shop", secrets=["registry", "tls"])
     tenants.await_condition("shop", "Failure", saying=f"There is no Secret tls in the namespace {SOURCE}.")
-    example.objects("v1", "secrets", SOURCE).create({"metadata": {"name": "tls"}})
+    example.objects("v1", "secrets", SOURCE).post({"metadata": {"name": "tls"}})
     tenants.await_success("shop")
     assert secrets.get("tls")["metadata"]["labels"]["platform.example.com/copied-from"] == SOURCE
 
@@ -182,7 +182,7 @@ def test_objects_changed_or_removed_by_hand_are_restored(example: Example, tenan
 def test_a_namespace_without_the_tenant_is_neither_adopted_nor_removed(
     example: Example, tenants: Resources, namespace: str
 ) -> None:
-    tenants.make(namespace, {})
+    tenants.create(namespace, {})
     tenants.await_condition(namespace, "Failure", saying=f"The namespace {namespace} is there, and does not belong to")
     assert example.objects("v1", "resourcequotas", namespace).all() == []
     tenants.delete(namespace)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,8 @@ from tests.integration.image.projects import COLLECTIONS, CRATE, GO, GO_DOCKERFI
 from tests.kit import galaxy
 from tests.kit.galaxy import installed
 from tests.kit.images import BASE, Image, Store, base_archive
-from tests.kit.places import BIN
+from tests.kit.processes import captured
+from tests.kit.shell import generate
 
 
 @pytest.fixture(scope="session")
@@ -92,13 +92,11 @@ def galaxy_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def project(store: Store, galaxy_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new project and its image, built by `make docker-build`."""
     folder = tmp_path_factory.mktemp("project") / "crate-operator"
-    folder.mkdir()
-    for line in ("init --domain example.net", "create api --group store --kind Crate"):
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    generate(folder, "init --domain example.net", "create api --group store --kind Crate")
     (folder / "roles/crate/tasks/main.yml").write_text(ROLE)
     (folder / "Dockerfile.go").write_text(GO_DOCKERFILE)
     environ = {**os.environ, **store.environ({"/etc/ansible/ansible.cfg": galaxy_config})}
     make = ["make", "docker-build", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}", f"IMG={CRATE}"]
-    made = subprocess.run(make, cwd=folder, env=environ, check=False, text=True, capture_output=True)
+    made = captured(*make, cwd=folder, env=environ)
     assert made.returncode == 0, made.stdout[-4000:] + made.stderr[-4000:]
     return folder

@@ -19,7 +19,8 @@ from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import NAMESPACES
 from tests.kit.objects import GROUP, THING_CRD, Api, Things, definition
 from tests.kit.operator import Operator, Project, account_kubeconfig
-from tests.kit.places import ROOT
+from tests.kit.places import SAMPLE_CRD
+from tests.kit.roles import NAME, config_map
 from tests.kit.wait import wait_until
 
 T = TypeVar("T")
@@ -28,8 +29,7 @@ EE = "example.com/ee:1"
 """The image of operators with a collection, which is an execution environment too."""
 _NEWNET = 0x40000000
 """CLONE_NEWNET of setns(2)."""
-_CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-ROLE = """
+WAIT = """
 - name: Wait for the gate
   kubernetes.core.k8s_info:
     kind: ConfigMap
@@ -44,17 +44,9 @@ ROLE = """
   ansible.builtin.command: python3 -c "x = bytearray({{ mebibytes }} << 20)"
   when: mebibytes is defined
   changed_when: false
-- name: Record
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{ ansible_operator_meta.name }}-made"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-      data:
-        size: "{{ size | default(1) | string }}"
 """
+RECORD = config_map(f"{NAME}-made", {"size": "{{ size | default(1) | string }}"}, task="Record")
+ROLE = WAIT + RECORD
 
 
 def in_network(process: int, call: Callable[[], T]) -> T:
@@ -139,16 +131,14 @@ class PodProject:
     def other_kind(self) -> Things:
         """Install another kind, Neighbour, which a watch of its own can have."""
         self.api.install(definition(GROUP, "Neighbour"))
-        self.project.grant([GROUP], ["neighbours", "neighbours/status", "neighbours/finalizers"])
-        others = Things(self.api, self.namespace, "neighbours")
-        others.kind = "Neighbour"
+        self.project.grant_kind("neighbours")
+        others = Things(self.api, self.namespace, "neighbours", "Neighbour")
         wait_until(lambda: self.api.call("GET", others.path), "the other kind to be served")
         return others
 
     def install_sample(self) -> None:
         """Install the kind of the sample, Memcached."""
-        crd = yaml.safe_load((ROOT / "config/crd/bases/cache.example.com_memcacheds.yaml").read_text(encoding="utf-8"))
-        self.api.apply(f"{_CRDS}/{crd['metadata']['name']}", crd)
+        self.api.install(yaml.safe_load(SAMPLE_CRD.read_text(encoding="utf-8")))
         wait_until(lambda: self.api.call("GET", "/apis/cache.example.com/v1alpha1/memcacheds"), "it to be served")
 
     def serve(self, *addresses: str) -> None:
@@ -226,14 +216,11 @@ def pod_project(cluster: DevCluster, folder: Path, namespace: str) -> Iterator[P
     api.install(THING_CRD)
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
     kubeconfig = account_kubeconfig(api, Path(cluster.kubeconfig), namespace, folder)
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{namespace}"
-    role = api.call("GET", path)
-    role["rules"] += RULES
-    api.call("PUT", path, role)
     network = cluster.pid(NAMESPACES)
     assert network is not None
     project = ProjectInPods(folder / "project", namespace, kubeconfig, api, network=network)
     project.folder.mkdir()
+    project.permit(*RULES)
     yield PodProject(project, Things(api, namespace), api)
     project.close()
     api.call("DELETE", f"/api/v1/namespaces/{namespace}")

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from tests.kit.images import BASE
+from tests.kit.roles import NAME, config_map
 
 CRATE = "localhost/crate-operator:v1"
 COLLECTIONS = ("kubernetes.core", "community.mysql", "ansible.mysql")
 GO = "localhost/go-operator:v1"
 
-ROLE = """---
-- name: Keep the settings
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{ ansible_operator_meta.name }}-settings"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-      data:
-        greeting: "{{ greeting }}"
-"""
+ROLE = config_map(f"{NAME}-settings", {"greeting": "{{ greeting }}"})
 
 GO_DOCKERFILE = f"""FROM {BASE}
 

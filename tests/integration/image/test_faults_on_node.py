@@ -52,7 +52,7 @@ def test_when_the_node_is_drained_the_replica_that_its_budget_keeps_leads(world:
     drain = ("drain", node.NODE, "--pod-selector=app=operator", "--delete-emptydir-data", "--ignore-daemonsets")
     for _ in range(3):
         world.touch()
-    with world.background(*drain):
+    with world.kubectl.start(*drain):
         wait_until(lambda: world.phases() == ["Pending", "Running"] and world.leader(), world.state)
         for _ in range(5):
             world.touch()

@@ -14,6 +14,7 @@ from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.test_hostile import _memory
 from tests.integration.operator.test_service_account import allow
 from tests.kit.images import needs_images_on_a_node
+from tests.kit.roles import NAME, config_map
 from tests.kit.wait import wait_until
 
 pytestmark = [
@@ -27,14 +28,8 @@ PROBES = """
   ansible.builtin.command: {argv: [python3, "{{ role_path }}/files/probe.py", "{{ attack | to_json }}"]}
   register: probe
   changed_when: false
-- name: Record
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}-found", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {found: "{{ probe.stdout | b64encode }}"}
 """
+RECORD = config_map(f"{NAME}-found", {"found": "{{ probe.stdout | b64encode }}"}, task="Record")
 CANARY = "canary-of-the-victim"
 GROWTH = 300.0
 """MiB that the operator may need for the longest line that an agent accepts, 64 MiB."""
@@ -57,7 +52,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
         allow(pods.api, space, account, rule)
         acting = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}
         allow(pods.api, space, "operator", acting)
-    pods.watch(PROBES, serviceAccount="narrow")
+    pods.watch(PROBES + RECORD, serviceAccount="narrow")
     pods.project.write("roles/thing/files/probe.py", Path(__file__).with_name("probe.py").read_text())
     pods.project.role("victim", ROLE)
     pods.project.watch("victim", kind=victims.kind, serviceAccount="wide")
@@ -124,7 +119,8 @@ def test_a_role_in_a_warm_pod_obtains_no_second_run(pods: PodProject) -> None:
         PROBES.replace(
             'argv: [python3, "{{ role_path }}/files/probe.py", "{{ attack | to_json }}"]',
             f'argv: [python3, -c, "{code}", "{{{{ role_path }}}}/files"]',
-        ),
+        )
+        + RECORD,
         warmPods=2,
     )
     pods.project.write("roles/thing/files/probe.py", Path(__file__).with_name("probe.py").read_text())

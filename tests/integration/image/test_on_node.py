@@ -10,11 +10,10 @@ import pytest
 from runner.sdk import devcluster as clusters
 from runner.sdk import scaffold
 from tests.integration.examples.deployed import copy
-from tests.integration.scaffold.installed import get
 from tests.kit import workloads
 from tests.kit.images import BASE, Store, needs_images_on_a_node
 from tests.kit.shell import Sh, shell
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 pytestmark = [
     pytest.mark.full,
@@ -68,19 +67,19 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     # As it is written in a project's README: the image goes from the build to the node without a registry.
     make = ("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
     sh(*make)
-    sh("kubectl", "rollout", "status", *MANAGER, f"--timeout={patience():.0f}s")
+    sh.await_rollout(*MANAGER)
     sh("kubectl", "apply", "-f", "config/samples/cache_v1alpha1_memcached.yaml")
-    sh("kubectl", "wait", "--for=condition=Successful", "memcached/memcached-sample", f"--timeout={patience():.0f}s")
+    sh.wait("--for=condition=Successful", "memcached/memcached-sample")
 
-    sh("kubectl", "rollout", "status", "deployment/memcached-sample-memcached", f"--timeout={patience():.0f}s")
+    sh.await_rollout("deployment/memcached-sample-memcached")
     sh("kubectl", "expose", "deployment", "memcached-sample-memcached", "--name=cache", "--port=11211")
-    sh("kubectl", "wait", "--for=condition=Ready", "pod/client", f"--timeout={patience():.0f}s")
+    sh.wait("--for=condition=Ready", "pod/client")
     wait_until(lambda: answer(sh, "version").startswith("VERSION 1."), "an answer of memcached")
 
     log = sh("kubectl", "logs", *MANAGER, "--container=manager")
     assert "Ansible Task StdOut" in log
     assert "orbidden" not in log
-    (pod,) = get(sh, "pods", f"--namespace={OPERATOR}-system")["items"]
+    (pod,) = sh.get("pods", f"--namespace={OPERATOR}-system")["items"]
     (status,) = pod["status"]["containerStatuses"]
     assert (status["restartCount"], pod["spec"]["nodeName"]) == (0, "node-real")
 
@@ -90,14 +89,14 @@ def test_the_sample_is_built_deployed_upgraded_and_removed_and_its_memcached_ans
     sh(*make, f"IMG={NEWER}")
     wait_until(lambda: "STAT limit_maxbytes 50331648" in answer(sh, "stats"), "the new limit")
     images = [
-        each["spec"]["containers"][0]["image"] for each in get(sh, "pods", f"--namespace={OPERATOR}-system")["items"]
+        each["spec"]["containers"][0]["image"] for each in sh.get("pods", f"--namespace={OPERATOR}-system")["items"]
     ]
     assert NEWER in images
 
     sh("make", "undeploy", "TIMEOUT=120s")
     left = sh("kubectl", "get", "crd,clusterrole,clusterrolebinding,namespace", "--output=name").split()
     assert [each for each in left if OPERATOR in each or "cache.example.com" in each] == []
-    wait_until(lambda: [each["metadata"]["name"] for each in get(sh, "pods")["items"]] == ["client"], "its pods to go")
+    wait_until(lambda: [each["metadata"]["name"] for each in sh.get("pods")["items"]] == ["client"], "its pods to go")
 
 
 @pytest.mark.nightly
@@ -107,18 +106,12 @@ def test_the_servers_of_a_mysql_cluster_replicate_what_its_users_write(sh: Sh) -
     loaded(sh, str(archive), f"--tag={MARIADB}")
     sh("make", "docker-build", "deploy", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
     system = ("deployment/mysql-operator-controller-manager", "--namespace=mysql-operator-system")
-    sh("kubectl", "rollout", "status", *system, f"--timeout={patience():.0f}s")
+    sh.await_rollout(*system)
     sample = "config/samples/db_v1alpha1_mysql"
     sh("kubectl", "apply", *(f"--filename={sample}{kind}.yaml" for kind in ("cluster", "database", "user")))
     sh("kubectl", "patch", "mysqlcluster/mysqlcluster-sample", "--type=merge", '--patch={"spec": {"replicas": 2}}')
     for kind in ("cluster", "database", "user"):
-        sh(
-            "kubectl",
-            "wait",
-            "--for=condition=Successful",
-            f"mysql{kind}/mysql{kind}-sample",
-            f"--timeout={patience():.0f}s",
-        )
+        sh.wait("--for=condition=Successful", f"mysql{kind}/mysql{kind}-sample")
 
     def query(server: int, statement: str) -> str:
         login = 'mariadb --user=root --password="$MARIADB_ROOT_PASSWORD" --skip-column-names shop --execute'
@@ -128,4 +121,4 @@ def test_the_servers_of_a_mysql_cluster_replicate_what_its_users_write(sh: Sh) -
     query(0, "CREATE TABLE orders (id INT PRIMARY KEY); INSERT INTO orders VALUES (42)")
     wait_until(lambda: query(1, "SELECT id FROM orders") == "42", "the row at the other server")
     sh("make", "undeploy", "TIMEOUT=180s")
-    wait_until(lambda: not [e for e in get(sh, "pods")["items"] if "mysql" in e["metadata"]["name"]], "no pods")
+    wait_until(lambda: not [e for e in sh.get("pods")["items"] if "mysql" in e["metadata"]["name"]], "no pods")

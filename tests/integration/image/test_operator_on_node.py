@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from tests.integration.scaffold.installed import get
 from tests.kit.images import BASE, Store, needs_images_on_a_node
-from tests.kit.places import BIN
-from tests.kit.shell import Sh, shell
+from tests.kit.roles import NAME, config_map
+from tests.kit.shell import Sh, generate, shell
 from tests.kit.wait import patience, wait_until
 
 pytestmark = [
@@ -46,14 +44,6 @@ ROLE = """---
     argv: [python3, -c, "import signal; signal.signal(15, signal.SIG_IGN); b'x' * ({{ burst }} << 20)"]
   when: burst is defined
   changed_when: false
-- name: Record the nap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{ ansible_operator_meta.name }}-nap"
-        namespace: "{{ ansible_operator_meta.namespace }}"
 """
 
 FASTER: dict[str, Any] = {
@@ -78,7 +68,7 @@ class Deployed:
         self.sh = sh
 
     def get(self, *what: str) -> Any:
-        return get(self.sh, *what)
+        return self.sh.get(*what)
 
     def pods(self) -> list[Any]:
         """Return the operator's pods, without those that are being deleted."""
@@ -114,7 +104,7 @@ class Deployed:
         self.execute("sh", "-c", script)
 
     def rollout(self) -> None:
-        self.sh("kubectl", "rollout", "status", DEPLOYMENT, f"--namespace={NAMESPACE}", f"--timeout={patience():.0f}s")
+        self.sh.await_rollout(DEPLOYMENT, f"--namespace={NAMESPACE}")
 
     def container(self) -> Any:
         """Return the Deployment's container."""
@@ -134,18 +124,13 @@ class Deployed:
             "metadata": {"name": name, "namespace": "default"},
             "spec": spec,
         }
-        file = Path(self.sh("mktemp").strip())
-        file.write_text(json.dumps(document))
-        self.sh("kubectl", "apply", f"--filename={file}")
-        file.unlink()
+        self.sh.apply(document)
 
     def conditions(self, name: str) -> dict[str, Any]:
         return {each["type"]: each for each in self.get("nap", name).get("status", {}).get("conditions", [])}
 
     def succeeds(self, name: str) -> None:
-        told = self.sh(
-            "kubectl", "wait", "--for=condition=Successful", f"nap/{name}", f"--timeout={patience():.0f}s", check=False
-        )
+        told = self.sh.wait("--for=condition=Successful", f"nap/{name}", check=False)
         if "condition met" not in told:
             status = self.sh("kubectl", "get", f"nap/{name}", "--output=yaml")
             log = self.sh("kubectl", "logs", DEPLOYMENT, f"--namespace={NAMESPACE}", "--tail=60", check=False)
@@ -174,7 +159,7 @@ def record_permissions(deployed: Deployed) -> str:
     deployed.nap("recorded")
     deployed.succeeds("recorded")
     deployed.sh("kubectl", "delete", "configmap", "recorded-nap")
-    deployed.sh("kubectl", "wait", "--for=create", "configmap/recorded-nap", f"--timeout={patience():.0f}s")
+    deployed.sh.wait("--for=create", "configmap/recorded-nap")
     deployed.nap("recorded", seconds=0)
     deployed.succeeds("recorded")
     deployed.sh("kubectl", "delete", "nap", "recorded")
@@ -189,10 +174,8 @@ def operator(
     store: Store, galaxy_config: Path, node_cluster: clusters.DevCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployed]:
     folder = tmp_path_factory.mktemp("project") / "nap-operator"
-    folder.mkdir()
-    for line in ("init --domain example.net", "create api --group lab --kind Nap"):
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (folder / "roles/nap/tasks/main.yml").write_text(ROLE)
+    generate(folder, "init --domain example.net", "create api --group lab --kind Nap")
+    (folder / "roles/nap/tasks/main.yml").write_text(ROLE + config_map(f"{NAME}-nap"))
     sh = shell(folder, node_cluster, store.environ({"/etc/ansible/ansible.cfg": galaxy_config}))
     make = (f"IMG={IMAGE}", "CONTAINER_TOOL=buildah", f"BASE_IMAGE={BASE}")
     sh("make", "docker-build", "deploy", *make)

@@ -11,7 +11,7 @@ import time
 import venv
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,11 +19,11 @@ import pytest
 from runner import __version__
 from runner.sdk import devcluster as clusters
 from runner.sdk.scaffold.project import BASE_IMAGE
-from tests.integration.scaffold.installed import get
 from tests.kit import newcomer, registry
 from tests.kit.go_programs import get_helm
 from tests.kit.images import BASE, DEBIAN, Store, build_store, needs_images_on_a_node
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
 from tests.kit.shell import Sh, shell
 from tests.kit.wait import patience
 
@@ -90,13 +90,7 @@ def _context(folder: Path) -> Path:
 
 
 def _buildah(store: Store, environ: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        ["buildah", *arguments],
-        env={**os.environ, **store.environ(), **environ},
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    done = captured("buildah", *arguments, env={**os.environ, **store.environ(), **environ})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -139,18 +133,10 @@ def stranger(
     helm = get_helm(os.environ, sys.stderr)
     sh = shell(project, node_cluster, own, home / "venv/bin/ansible-operator", helm)
     try:
-        yield Stranger(_before(sh, home / "venv/bin"), store, images, project)
+        found_first = {"PATH": f"{home / 'venv/bin'}:{sh.environ['PATH']}"}
+        yield Stranger(replace(sh, environ={**sh.environ, **found_first}), store, images, project)
     finally:
         store.remove()
-
-
-def _before(sh: Sh, folder: Path) -> Sh:
-    """Return a shell that finds the programs of a folder first."""
-
-    def run(*command: str, check: bool = True) -> str:
-        return sh("env", f"PATH={folder}:{sh('printenv', 'PATH').strip()}", *command, check=check)
-
-    return run
 
 
 def test_the_sdist_builds_the_wheel_and_both_have_types_and_links(release: Release, tmp_path: Path) -> None:
@@ -196,16 +182,9 @@ def test_a_stranger_builds_pushes_and_deploys_a_project_on_the_published_base_im
     repository = PUBLISHED.partition("/")[2].partition(":")[0]
     assert any(f"GET /v2/{repository}/blobs/" in each for each in release.registry.requests()), "the base was pulled"
     assert any("PUT /v2/stranger/shop-operator/manifests/v0.0.1" in each for each in release.registry.requests())
-    sh(
-        "kubectl",
-        "rollout",
-        "status",
-        "deployment/shop-operator-controller-manager",
-        "--namespace=shop-operator-system",
-        f"--timeout={patience():.0f}s",
-    )
+    sh.await_rollout("deployment/shop-operator-controller-manager", "--namespace=shop-operator-system")
     sh("kubectl", "apply", "-f", "config/samples/shop_v1alpha1_basket.yaml")
-    sh("kubectl", "wait", "--for=condition=Successful", "basket/basket-sample", f"--timeout={patience():.0f}s")
+    sh.wait("--for=condition=Successful", "basket/basket-sample")
     sh("make", "undeploy", "TIMEOUT=120s", f"IMG={image}")
     record_property("empty folder to Successful on a real node, seconds", round(time.monotonic() - began))
 
@@ -232,16 +211,10 @@ def test_the_chart_and_the_manifests_of_the_release_start_the_sample_and_the_cha
 
     def succeeds() -> None:
         sh("kubectl", "apply", f"--filename={ROOT / SAMPLE}")
-        sh(
-            "kubectl",
-            "wait",
-            "--for=condition=Successful",
-            "memcached/memcached-sample",
-            f"--timeout={patience():.0f}s",
-        )
+        sh.wait("--for=condition=Successful", "memcached/memcached-sample")
 
     def images() -> set[str]:
-        pods = get(sh, "pods", f"--namespace={SYSTEM}", "--field-selector=status.phase=Running")["items"]
+        pods = sh.get("pods", f"--namespace={SYSTEM}", "--field-selector=status.phase=Running")["items"]
         return {pod["spec"]["containers"][0]["image"] for pod in pods}
 
     chart = f"memcached-operator-{__version__}.tgz"
@@ -249,31 +222,18 @@ def test_the_chart_and_the_manifests_of_the_release_start_the_sample_and_the_cha
     sh("helm", "install", "sample", str(dist / __version__ / chart), *helm)
     assert images() == {release.sample}
     succeeds()
-    uid = get(sh, "deployment/memcached-sample-memcached")["metadata"]["uid"]
+    uid = sh.get("deployment/memcached-sample-memcached")["metadata"]["uid"]
     sh("helm", "upgrade", "sample", str(dist / "99.0.0/memcached-operator-99.0.0.tgz"), *helm)
     sh("kubectl", "patch", "memcached/memcached-sample", "--type=merge", '--patch={"spec": {"size": 2}}')
-    sh(
-        "kubectl",
-        "wait",
-        "deployment/memcached-sample-memcached",
-        "--for=jsonpath={.spec.replicas}=2",
-        f"--timeout={patience():.0f}s",
-    )
-    assert get(sh, "deployment/memcached-sample-memcached")["metadata"]["uid"] == uid, "the upgrade keeps objects"
+    sh.wait("deployment/memcached-sample-memcached", "--for=jsonpath={.spec.replicas}=2")
+    assert sh.get("deployment/memcached-sample-memcached")["metadata"]["uid"] == uid, "the upgrade keeps objects"
     sh("kubectl", "delete", "memcached/memcached-sample", f"--timeout={patience():.0f}s")
     sh("helm", "uninstall", "sample", "--namespace", SYSTEM, "--wait")
     sh("kubectl", "delete", "namespace", SYSTEM, f"--timeout={patience():.0f}s")
 
     manifests = str(dist / __version__ / "install.yaml")
     sh("kubectl", "apply", "--server-side", "--force-conflicts", f"--filename={manifests}")
-    sh(
-        "kubectl",
-        "rollout",
-        "status",
-        "deployment/memcached-operator-controller-manager",
-        f"--namespace={SYSTEM}",
-        f"--timeout={patience():.0f}s",
-    )
+    sh.await_rollout("deployment/memcached-operator-controller-manager", f"--namespace={SYSTEM}")
     assert images() == {release.sample}
     succeeds()
     sh("kubectl", "delete", "memcached/memcached-sample", f"--timeout={patience():.0f}s")

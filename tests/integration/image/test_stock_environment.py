@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from runner.sdk.devcluster import DevCluster
-from tests.integration.image.pods import PodProject, ProjectInPods, pod_project
-from tests.integration.operator.test_sample import Sample, sample
+from tests.integration.image.pods import PodProject, pod_project
 from tests.kit.galaxy import installed
 from tests.kit.images import DEBIAN, build_store, needs_images_on_a_node
-from tests.kit.objects import Api
+from tests.kit.objects import MEMCACHED, Objects, memcacheds
 from tests.kit.places import ROOT
 from tests.kit.wait import wait_until
 
-__all__ = ["sample"]
 pytestmark = [
     pytest.mark.nightly,  # it builds an image of its own; CI has runs in pods of the image of operators
     pytest.mark.xdist_group("pods"),
@@ -61,29 +59,22 @@ def pods(stock_cluster: DevCluster, tmp_path: Path) -> Iterator[PodProject]:
         yield pods
 
 
-@pytest.fixture
-def project(pods: PodProject) -> ProjectInPods:
-    return pods.project
-
-
-@pytest.fixture
-def api(pods: PodProject) -> Api:
-    return pods.api
-
-
-@pytest.fixture
-def namespace(pods: PodProject) -> str:
-    return pods.namespace
-
-
-def test_the_roles_of_the_sample_run_and_its_finalizer_removes_what_they_made(sample: Sample) -> None:
-    sample.create(2)
-    assert sample.operator.await_line("Run ended", name="mc")["outcome"] == "succeeded"
-    assert sample.replicas() == 2
-    wait_until(lambda: len(sample.get(sample.memcached)["status"].get("nodes", [])) == 2, "the status of the role")
-    assert sample.get(sample.entry)["data"]["size"] == "2"
-    sample.api.call("DELETE", sample.memcached)
-    wait_until(lambda: sample.get(sample.memcached) == {}, "the Memcached to go")
-    children = (sample.deployment, sample.entry)
-    wait_until(lambda: all(sample.get(child) == {} for child in children), "what it owned to go")
-    assert sample.operator.stop() == 0
+def test_the_roles_of_the_sample_run_and_its_finalizer_removes_what_they_made(pods: PodProject) -> None:
+    shutil.copytree(ROOT / "roles", pods.project.folder / "roles")
+    finalizer = {"name": "cache.example.com/finalizer", "role": "memcached_finalizer"}
+    pods.project.watch("memcached", **MEMCACHED, finalizer=finalizer)
+    pods.project.bind_everywhere()  # the directory of all caches is in another namespace
+    operator = pods.project.start("--namespace=default")
+    caches = memcacheds(pods.api, pods.namespace)
+    deployments = Objects(pods.api, f"/apis/apps/v1/namespaces/{pods.namespace}/deployments")
+    directory, entry = Objects(pods.api, "/api/v1/namespaces/default/configmaps"), f"memcached.{pods.namespace}.mc"
+    caches.create("mc", {"size": 2})
+    assert operator.await_line("Run ended", name="mc")["outcome"] == "succeeded"
+    assert deployments.get("mc-memcached")["spec"]["replicas"] == 2
+    wait_until(lambda: len(caches.get("mc")["status"].get("nodes", [])) == 2, "the status of the role")
+    assert directory.get(entry)["data"]["size"] == "2"
+    caches.delete("mc")
+    caches.await_gone("mc")
+    deployments.await_gone("mc-memcached")
+    directory.await_gone(entry)
+    assert operator.stop() == 0

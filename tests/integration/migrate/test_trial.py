@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,36 +13,13 @@ import ansible_collections
 import pytest
 import yaml
 
+from tests.kit.objects import definition
+from tests.kit.processes import captured
+
 pytestmark = [pytest.mark.nightly]
 
 COMMAND = Path(sys.executable).parent / "ansible-operator"
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "shops.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Shop", "plural": "shops", "singular": "shop", "listKind": "ShopList"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+CRD = definition("example.com", "Shop")
 SAMPLE = {
     "apiVersion": "example.com/v1",
     "kind": "Shop",
@@ -118,12 +94,13 @@ def run(folder: Path, tasks: str, places: Mapping[str, str] | None = None) -> tu
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     installed = Path(next(iter(ansible_collections.__path__))).parent
-    done = subprocess.run(
-        [COMMAND, "migrate", str(folder), "--try", "--output=json"],
+    done = captured(
+        COMMAND,
+        "migrate",
+        str(folder),
+        "--try",
+        "--output=json",
         env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(installed)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.stdout, done.stderr[-4000:]
     trial: dict[str, Any] = json.loads(done.stdout)["trial"]

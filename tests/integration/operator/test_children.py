@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.go_programs import get_helm
+from tests.kit.objects import CRDS, Objects, definition
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -27,55 +28,33 @@ ROLE = """
 """
 
 
-def definition(group: str) -> dict[str, Any]:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    versions = [
-        {"name": name, "served": True, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}}
-        for name in ("v1beta1", "v1")
-    ]
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"parts.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": "Part", "plural": "parts", "singular": "part"},
-            "versions": versions,
-        },
-    }
-
-
 def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edited(
     project: Project, api: Api, namespace: str
 ) -> None:
     group = f"c{uuid.uuid4().hex[:8]}.example.com"
     selector = {"matchLabels": {"watched": "yes"}}
     project.role("maker", ROLE.replace("GROUP", group))
-    project.watches.append(
-        {"version": "v1", "kind": "ConfigMap", "role": "maker", "manageStatus": False, "selector": selector}
-    )
+    project.watch("maker", group="", kind="ConfigMap", manageStatus=False, selector=selector)
     project.permit({"apiGroups": ["", group], "resources": ["configmaps", "parts"], "verbs": ["*"]})
     operator = project.start()
-    crd = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/parts.{group}"
-    part, old = (f"/apis/{group}/{version}/namespaces/{namespace}/parts" for version in ("v1", "v1beta1"))
-    api.apply(crd, definition(group))
-    wait_until(lambda: api.call("GET", part) and api.call("GET", old), "the kind to be served")
+    parts, old = (Objects(api, f"/apis/{group}/{each}/namespaces/{namespace}/parts") for each in ("v1", "v1beta1"))
+    api.install(definition(group, "Part", versions=("v1beta1", "v1")))
+    wait_until(lambda: api.call("GET", parts.path) and api.call("GET", old.path), "the kind to be served")
     maker = {"metadata": {"name": "one", "labels": {"watched": "yes"}}}
     uid = api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", maker)["metadata"]["uid"]
 
     def size() -> int | None:
-        found = api.call("GET", f"{part}/one")
-        return found["spec"]["size"] if found else None
+        found: int | None = parts.get("one").get("spec", {}).get("size")
+        return found
 
     wait_until(lambda: size() == 1, "the part to be made")
-    assert api.call("GET", f"{part}/one")["metadata"]["ownerReferences"] == [
+    assert parts.get("one")["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "uid": uid}
     ]
     operator.await_line("Run ended", name="one", reason="created")
-    api.call("PATCH", f"{old}/one", {"spec": {"size": 9}}, "application/merge-patch+json")
+    old.merge("one", {"spec": {"size": 9}})
     wait_until(lambda: size() == 1, "the part to be put right")
-    api.call("DELETE", f"{old}/one")
+    old.delete("one")
     wait_until(lambda: size() == 1, "the part to come back")
     runs = wait_until(lambda: [*operator.runs("one")][2:] and operator.runs("one"), "the last run's end")
     assert [run["outcome"] for run in runs] == ["succeeded"] * len(runs)
@@ -83,7 +62,7 @@ def test_a_kind_that_is_installed_later_is_watched_in_whatever_version_it_is_edi
     assert not operator.lines(level="error")
     assert not [line for line in operator.lines(level="warning") if "status" in line["msg"]]
     assert operator.stop() == 0
-    api.call("DELETE", crd)
+    api.call("DELETE", f"{CRDS}/parts.{group}")
 
 
 RELEASE = """
@@ -109,11 +88,12 @@ def test_a_release_of_helm_causes_no_runs_and_is_collected_with_its_records(
     project.permit({"apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["*"]})
     helm = get_helm(os.environ, sys.stderr)
     operator = project.start(environment={"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}"})
-    base = f"/api/v1/namespaces/{things.namespace}"
+    maps, records = (
+        Objects(api, f"/api/v1/namespaces/{things.namespace}/{each}") for each in ("configmaps", "secrets")
+    )
 
     def made() -> dict[str, Any]:
-        found = [api.call("GET", f"{base}/configmaps/one")]
-        found += [api.call("GET", f"{base}/secrets/sh.helm.release.v1.one.v{revision}") for revision in (1, 2)]
+        found = [maps.get("one"), *(records.get(f"sh.helm.release.v1.one.v{revision}") for revision in (1, 2))]
         return {obj["metadata"]["name"]: obj for obj in found if obj}
 
     things.create("one", {"size": 1})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.deletion import FOLDERS, without
+from tests.kit.roles import config_map
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:
@@ -19,13 +20,6 @@ if TYPE_CHECKING:
 MASKING = "features/masking"
 OPTIONAL = [folder for folder in FOLDERS if folder != MASKING]
 PROGRAM = (sys.executable, "-m", "runner")
-ROLE = """
-- kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-"""
 
 
 @pytest.mark.parametrize(
@@ -39,7 +33,7 @@ def test_an_object_is_reconciled_and_finalized_without_them(
     folders: list[str], project: Project, things: Things, tmp_path: Path
 ) -> None:
     project.watch("thing", finalizer={"name": "test.example.com/end", "role": "cleanup"})
-    project.role("thing", ROLE)
+    project.role("thing", config_map())
     project.role("cleanup", "- ansible.builtin.debug: {msg: the end}\n")
     copy = without(tmp_path / "copy", *folders)
     operator = project.start(environment={"PYTHONPATH": str(copy)}, program=PROGRAM)
@@ -53,7 +47,7 @@ def test_an_object_is_reconciled_and_finalized_without_them(
 
 def test_an_operator_that_cannot_mask_secrets_does_not_start(project: Project, tmp_path: Path) -> None:
     project.watch("thing")
-    project.role("thing", ROLE)
+    project.role("thing", config_map())
     copy = without(tmp_path / "copy", MASKING)
     operator = project.start(environment={"PYTHONPATH": str(copy)}, program=PROGRAM, ready=False)
     assert operator.process.wait(patience()) == 2

@@ -88,7 +88,7 @@ class Bed:
         began = time.monotonic()
 
         def is_reported() -> bool:
-            return bool((self.things.get("one") or {}).get("status", {}).get("ready") == ready)
+            return bool(self.things.get("one").get("status", {}).get("ready") == ready)
 
         wait_until(is_reported, lambda: f"the role to report {ready}: {self.operator.log[-4000:]}")
         took = time.monotonic() - began
@@ -98,7 +98,7 @@ class Bed:
         """Wait until `Ready` is as its dependents are, without a run."""
 
         def ready() -> dict[str, str]:
-            conditions = (self.things.get("one") or {}).get("status", {}).get("conditions", ())
+            conditions = self.things.get("one").get("status", {}).get("conditions", ())
             return next((found for found in conditions if found["type"] == "Ready"), {})
 
         wait_until(lambda: ready().get("status") == status and message in ready()["message"], lambda: str(ready()))

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from tests.kit.operator import Operator
+from tests.kit.operator import PROGRAM, Operator
+from tests.kit.roles import config_map
 from tests.kit.terminal import Terminal
 from tests.kit.wait import patience, wait_until
 
@@ -37,12 +38,7 @@ FAIL = """
 @contextmanager
 def dev(project: Project, cluster: DevCluster) -> Iterator[Operator]:
     project.write("watches.yaml", yaml.safe_dump(project.watches))
-    command = [
-        str(Path(sys.executable).with_name("ansible-operator")),
-        "dev",
-        f"--kubeconfig={cluster.kubeconfig}",
-        "--yes",
-    ]
+    command = [*PROGRAM, "dev", f"--kubeconfig={cluster.kubeconfig}", "--yes"]
     flags = [f"--namespace={project.namespace}", f"--runner-dir={project.folder / 'runs'}"]
     with subprocess.Popen(
         [*command, "--", *flags],
@@ -86,16 +82,7 @@ def test_a_broken_edit_starts_no_run_and_its_cure_starts_the_operator_again_at_t
         assert edit["why"] == "roles/thing/tasks/main.yml"
 
 
-WRITE_AND_WAIT = """
-- name: Write a ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-- name: Wait long
-  ansible.builtin.command: sleep 600
-"""
+WAIT = "- name: Wait long\n  ansible.builtin.command: sleep 600\n"
 
 
 def has_created_configmaps(record: Path) -> bool:
@@ -108,7 +95,7 @@ def has_created_configmaps(record: Path) -> bool:
 def test_ctrl_c_names_the_run_that_it_waits_for_and_a_second_one_ends_it_with_a_summary(
     project: Project, things: Things, devcluster: DevCluster
 ) -> None:
-    project.role("thing", WRITE_AND_WAIT)
+    project.role("thing", config_map() + WAIT)
     project.watch("thing")
     project.write("watches.yaml", yaml.safe_dump(project.watches))
     project.write("config/rbac/role.yaml", "kind: ClusterRole\nmetadata: {name: manager-role}\nrules: []\n")

@@ -143,10 +143,8 @@ def world(api: Api, devcluster: DevCluster, tmp_path_factory: pytest.TempPathFac
     api.call("POST", f"{_NAMESPACED}/serviceaccounts", {"metadata": {"name": "narrow"}})
     relay = Relay(devcluster.url, Path(devcluster.kubeconfig).parent, random.Random(1))
     kubeconfig = account_kubeconfig(api, Path(devcluster.kubeconfig), NAMESPACE, folder)
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{NAMESPACE}"
-    role = api.call("GET", path)
-    api.call("PUT", path, {**role, "rules": [*role["rules"], *RULES]})
     kubeconfig = through(relay.start(), kubeconfig, folder / "token")
+    Project(folder, NAMESPACE, kubeconfig, api).permit(*RULES)
     yield World(relay, api, Things(api, NAMESPACE), kubeconfig, folder)
     relay.stop()
     api.call("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
@@ -228,7 +226,6 @@ def _begin(world: World, operator: Operator, name: str, cell: str, rules: tuple[
     if case.request not in {Request.RELATED, Request.POD_DELETED}:
         things.create(cell, spec, annotations={MODE: case.mode})
     found = things.get(cell)
-    assert found is not None
     if case.request is Request.RELATED:
         _change(world, f"{cell}-made")
     if case.request is Request.POD_DELETED:
@@ -292,16 +289,10 @@ def _assert_outcome(world: World, operator: Operator, name: str, cell: str, uid:
             _change(world, "password")
         operator.await_line("Run ended", name=cell, reason=CHANGES[case.makes], outcome="succeeded")
     if reaction is Follow.REPORT:  # nothing waits for Events
-        wait_until(lambda: _refusals(world, cell), "the Event")
-    assert _refusals(world, cell) == (reaction is Follow.REPORT)
+        wait_until(lambda: world.things.events(cell, "RequestRefused"), "the Event")
+    assert len(world.things.events(cell, "RequestRefused")) == (reaction is Follow.REPORT)
     repeated = Counter(line["msg"] for line in operator.lines(level="warning"))
     assert max(repeated.values(), default=0) <= 6, repeated
-
-
-def _refusals(world: World, name: str) -> int:
-    """Count the Events of refused requests about an object."""
-    found = world.api.call("GET", f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
-    return len([each for each in found if each["regarding"]["name"] == name and each["reason"] == "RequestRefused"])
 
 
 def _change(world: World, secret: str) -> None:

@@ -220,9 +220,7 @@ def _assert_outcome(world: World, name: str, neighbour: str, *, deletes: bool) -
         world.things.await_gone(name)
     else:
         world.things.await_success(name)
-        obj = world.things.get(name)
-        assert obj is not None
-        assert obj["metadata"]["finalizers"] == [FINALIZER]
+        assert world.things.get(name)["metadata"]["finalizers"] == [FINALIZER]
         found, usual = world.things.conditions(name), world.things.conditions(neighbour)
         assert found.pop("RequestRefused", {"status": "False"})["status"] == "False"
         assert found.keys() == usual.keys()

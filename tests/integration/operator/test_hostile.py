@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.operator import hostile
 from tests.integration.operator.hostile import FORGED, Hostile
-from tests.kit.objects import GROUP, Things
+from tests.kit.objects import GROUP, MEMCACHED, Things, memcacheds
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ GROWTH = 20.0
 """MiB of memory that may remain."""
 FIRST_GROWTH = 60.0
 """MiB that may remain of the first resources: the interpreter keeps free blocks between small objects that it needs."""
-_MEMCACHED = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "spec": {"size": 1}}
 FRAME = "-" * 79
 OPENINGS = ("--------------------------- Ansible Task StdOut", "----- ")
 CLOSINGS = (FRAME, "----------")
@@ -88,20 +87,18 @@ class Neighbours:
         """Seconds until all were reconciled."""
         self.elsewhere = 0.0
         """Seconds until the one in the other namespace was."""
-        self._api = api
-        self._things, self._other = things, other
-        self._memcacheds = f"/apis/{_MEMCACHED['apiVersion']}/namespaces/{things.namespace}/memcacheds"
+        self._things, self._other, self._memcacheds = things, other, memcacheds(api, things.namespace)
 
     def reconcile(self) -> None:
         """Create one of each, and wait for their runs."""
         name, began = f"neighbour-{self.rounds}", time.monotonic()
         for neighbour in (self._things, self._other):
             neighbour.create(name, {"text": "hello"})
-        self._api.call("POST", self._memcacheds, {**_MEMCACHED, "metadata": {"name": name}})
+        self._memcacheds.create(name, {"size": 1})
         self._other.await_success(name)
         self.elsewhere = max(self.elsewhere, time.monotonic() - began)
         self._things.await_success(name)
-        wait_until(lambda: _is_successful(self._api.call("GET", f"{self._memcacheds}/{name}")), "the other kind")
+        self._memcacheds.await_success(name)
         self.slowest = max(self.slowest, time.monotonic() - began)
         self.rounds += 1
 
@@ -200,7 +197,7 @@ def test_hostile_resources_harm_neither_the_operator_nor_their_neighbours(
     project.role("thing", "- ansible.builtin.debug: {msg: \"{{ text | default('') }}\"}\n")
     project.role("memcached", "- ansible.builtin.debug: {msg: hello}\n")
     project.watch("thing")
-    project.watch("memcached", group="cache.example.com", version="v1alpha1", kind="Memcached")
+    project.watch("memcached", **MEMCACHED)
     project.bind_everywhere()
     canary = project.folder / "canary"
     for folder in (canary, project.folder / "home"):
@@ -255,8 +252,3 @@ def _attack(made: Sequence[Hostile], operator: Operator, tenant: Tenant, neighbo
         time.sleep(1)
     assert not unexplained, "\n".join(unexplained)
     return took
-
-
-def _is_successful(obj: dict[str, Any]) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions", [])
-    return any(each["type"] == "Successful" and each["status"] == "True" for each in conditions)

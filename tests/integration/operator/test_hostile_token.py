@@ -15,7 +15,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ import pytest
 
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, HEADER, Kind
 from tests.integration.operator.test_tenants_in_pods import RULES
-from tests.kit.objects import GROUP, Things
+from tests.kit.objects import GROUP, MEMCACHED, Things, memcacheds
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ SLOWER = 2.0
 """Seconds by which a run of another tenant may be slower, on a machine without other load."""
 DURATION = 4.0
 """Seconds of an attack at least."""
-_MEMCACHED = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "spec": {"size": 1}}
 _NAME = "ansible-operator-pods"
 
 
@@ -177,10 +176,7 @@ ATTACKS: dict[str, Attack] = {
     "many values": _content(
         (APPLY, b'{"a": [' + b"[]," * 1_300_000 + b"[]]}"),
         (APPLY, b"a:\n" + b"- \n" * 1_300_000),
-        (
-            APPLY,
-            b"a0: &a0 [x, x]\n" + b"".join(b"a%d: &a%d [*a%d, *a%d]\n" % (n, n, n - 1, n - 1) for n in range(1, 40)),
-        ),
+        (APPLY, ALIASES),
     ),
     "invalid JSON": _content(
         (STRATEGIC, b'"' + b'\\"' * 2_000_000),
@@ -208,39 +204,38 @@ class Memory:
 
 
 @pytest.fixture
-def tenant(api: Api, namespace: str) -> Iterator[Things]:
+def tenant(neighbour: Things) -> Things:
     """The attacker's namespace."""
-    name = f"{namespace}-hostile"
-    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    yield Things(api, name)
-    api.call("DELETE", f"/api/v1/namespaces/{name}")
+    return neighbour
 
 
-class Neighbour:
-    """A resource of another tenant."""
-
-    def __init__(self, api: Api, namespace: str) -> None:
-        self._api, self._number = api, 0
-        self._path = f"/apis/{_MEMCACHED['apiVersion']}/namespaces/{namespace}/memcacheds"
-
-    def run(self) -> float:
-        """Return the seconds until a new resource is reconciled."""
-        self._number += 1
-        name, began = f"neighbour-{self._number}", time.monotonic()
-        self._api.call("POST", self._path, {**_MEMCACHED, "metadata": {"name": name}})
-
-        def is_done() -> bool:
-            found = self._api.call("GET", f"{self._path}/{name}").get("status", {}).get("conditions", [])
-            return any((each["type"], each["status"]) == ("Successful", "True") for each in found)
-
-        wait_until(is_done, f"{name} to be reconciled")
-        return time.monotonic() - began
+def run(neighbours: Things, name: str) -> float:
+    """Return the seconds until a new resource of another tenant is reconciled."""
+    began = time.monotonic()
+    neighbours.create(name, {"size": 1})
+    wait_until(lambda: neighbours.conditions(name).get("Successful", {}).get("status") == "True", f"{name} to succeed")
+    return time.monotonic() - began
 
 
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _start(project: Project, tenant: Things, things: Things) -> tuple[Operator, int]:
+    """Start an operator of both namespaces; return it, and the port where it listens for pods."""
+    project.permit(*RULES)
+    project.bind_everywhere()
+    project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
+    project.watch("thing", isolation="pod", ownNamespaceOnly=True, podTemplate={"image": "example.com/ee:1"})
+    port = _free_port()
+    operator = project.start(
+        f"--namespace={tenant.namespace},{things.namespace}",
+        *(f"--pods-address=127.0.0.1:{port}", f"--pods-bind-address=127.0.0.1:{port}"),
+        f"--leader-election-namespace={project.namespace}",
+    )
+    return operator, port
 
 
 def _run_of(api: Api, tenant: Things, name: str, port: int) -> Run:
@@ -258,24 +253,13 @@ def _run_of(api: Api, tenant: Things, name: str, port: int) -> Run:
 def test_a_tenant_with_the_token_of_its_own_run_harms_no_other(
     project: Project, api: Api, things: Things, tenant: Things
 ) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = api.call("GET", path)
-    role["rules"] += [*RULES, {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]
-    api.call("PUT", path, role)
-    project.bind_everywhere()
-    project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
+    project.permit({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]})
     project.role("memcached", "    - ansible.builtin.debug: {msg: hello}\n")
-    project.watch("thing", isolation="pod", ownNamespaceOnly=True, podTemplate={"image": "example.com/ee:1"})
-    project.watch("memcached", group="cache.example.com", version="v1alpha1", kind="Memcached")
-    port = _free_port()
-    operator = project.start(
-        f"--namespace={tenant.namespace},{things.namespace}",
-        *(f"--pods-address=127.0.0.1:{port}", f"--pods-bind-address=127.0.0.1:{port}"),
-        f"--leader-election-namespace={project.namespace}",
-    )
-    neighbour, memory = Neighbour(api, things.namespace), Memory(operator)
-    neighbour.run()
-    alone = max(neighbour.run() for _ in range(3))
+    project.watch("memcached", **MEMCACHED)
+    operator, port = _start(project, tenant, things)
+    neighbours, memory = memcacheds(api, things.namespace), Memory(operator)
+    run(neighbours, "first")
+    alone = max(run(neighbours, f"alone-{number}") for number in range(3))
 
     async def large_resources(_: Run) -> None:
         for number in range(12):
@@ -283,13 +267,13 @@ def test_a_tenant_with_the_token_of_its_own_run_harms_no_other(
 
     found: dict[str, tuple[float, float]] = {}
     for number, (name, attack) in enumerate({**ATTACKS, "large resources": large_resources}.items()):
-        run = _run_of(api, tenant, f"attack-{number}", port)
+        attacker = _run_of(api, tenant, f"attack-{number}", port)
         memory.reset()
-        attacking = threading.Thread(target=lambda attack=attack, run=run: asyncio.run(run.suffer(attack)))
+        attacking = threading.Thread(target=lambda attack=attack, own=attacker: asyncio.run(own.suffer(attack)))
         attacking.start()
-        slowest = neighbour.run()
+        slowest = run(neighbours, f"neighbour-{number}")
         while attacking.is_alive():
-            slowest = max(slowest, neighbour.run())
+            slowest = max(slowest, run(neighbours, f"neighbour-{time.monotonic_ns()}"))
         attacking.join()
         found[name] = slowest, memory.peak
         assert operator.process.poll() is None, f"the operator ended after {name}"
@@ -306,19 +290,7 @@ def test_a_tenant_with_the_token_of_its_own_run_harms_no_other(
 def test_a_confined_run_reads_nothing_of_another_tenant(
     project: Project, api: Api, things: Things, tenant: Things
 ) -> None:
-    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/operator-{project.namespace}"
-    role = api.call("GET", path)
-    role["rules"] += RULES
-    api.call("PUT", path, role)
-    project.bind_everywhere()
-    project.role("thing", "    - ansible.builtin.debug: {msg: hello}\n")
-    project.watch("thing", isolation="pod", ownNamespaceOnly=True, podTemplate={"image": "example.com/ee:1"})
-    port = _free_port()
-    project.start(
-        f"--namespace={tenant.namespace},{things.namespace}",
-        *(f"--pods-address=127.0.0.1:{port}", f"--pods-bind-address=127.0.0.1:{port}"),
-        f"--leader-election-namespace={project.namespace}",
-    )
+    _, port = _start(project, tenant, things)
     run = _run_of(api, tenant, "spy", port)
 
     async def ask(target: str) -> int:

@@ -2,78 +2,33 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import urllib3
 
+from tests.kit.objects import GROUP, MEMCACHED, Objects, OwnKind, Things, memcacheds
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
-    from tests.kit.objects import Api, Things
+    from tests.kit.objects import Api
     from tests.kit.operator import Project
 
-GROUP = "test.example.com"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
 
 
-class Kind:
-    """A kind of a test's own, beside Thing."""
-
-    def __init__(self, api: Api, namespace: str, thing: dict[str, Any], prefix: str) -> None:
-        self._api = api
-        # The namespace's name is unique; a kind's must be too, since tests run side by side.
-        self.plural = prefix + "".join(letter for letter in namespace if letter.isalnum())
-        self.kind = self.plural.capitalize()
-        self.crd = copy.deepcopy(thing)
-        self.crd["metadata"] = {"name": f"{self.plural}.{GROUP}"}
-        self.crd["spec"]["names"] = {"kind": self.kind, "plural": self.plural, "singular": self.plural}
-        self.version: dict[str, Any] = self.crd["spec"]["versions"][0]
-        self._objects = f"/apis/{GROUP}/v1/namespaces/{namespace}/{self.plural}"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        properties: dict[str, Any] = self.version["schema"]["openAPIV3Schema"]["properties"]
-        return properties
-
-    def install(self) -> None:
-        self._api.apply(f"{CRDS}/{self.crd['metadata']['name']}", self.crd)
-
-    def is_served(self) -> bool:
-        return self._api.call("GET", self._objects) is not None
-
-    def remove(self) -> None:
-        self._api.call("DELETE", f"{CRDS}/{self.crd['metadata']['name']}")
-
-    def create(self, name: str, **metadata: Any) -> None:
-        body = {"apiVersion": f"{GROUP}/v1", "kind": self.kind, "metadata": {"name": name, **metadata}, "spec": {}}
-        self._api.call("POST", self._objects, body)
-
-    def get(self, name: str) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self._api.call("GET", f"{self._objects}/{name}")
-        return found
-
-    def delete(self, name: str) -> None:
-        self._api.call("DELETE", f"{self._objects}/{name}")
-
-
 @pytest.fixture
-def make_kind(api: Api, namespace: str, project: Project) -> Iterator[Callable[[str], Kind]]:
+def make_kind(api: Api, namespace: str, project: Project) -> Iterator[Callable[[str], OwnKind]]:
     """Make a watched kind that is not installed yet, with rights for the project's operator."""
-    thing = api.call("GET", f"{CRDS}/things.{GROUP}")
-    bare = {"apiVersion": thing["apiVersion"], "kind": thing["kind"], "spec": thing["spec"]}
     made = []
     project.role("thing", HELLO)
 
-    def make(prefix: str) -> Kind:
-        kind = Kind(api, namespace, bare, prefix)
-        made.append(kind)
-        project.grant([GROUP], [kind.plural, f"{kind.plural}/status", f"{kind.plural}/finalizers"])
-        project.watches.append({"group": GROUP, "version": "v1", "kind": kind.kind, "role": "thing"})
-        return kind
+    def make(prefix: str) -> OwnKind:
+        made.append(OwnKind(api, namespace, prefix))
+        project.grant_kind(made[-1].plural)
+        project.watch("thing", kind=made[-1].kind)
+        return made[-1]
 
     yield make
     for kind in made:
@@ -81,7 +36,7 @@ def make_kind(api: Api, namespace: str, project: Project) -> Iterator[Callable[[
 
 
 @pytest.fixture
-def kind(make_kind: Callable[[str], Kind]) -> Kind:
+def kind(make_kind: Callable[[str], OwnKind]) -> OwnKind:
     """A watched kind that is not installed yet."""
     return make_kind("k")
 
@@ -101,12 +56,11 @@ def _waiting(page: str) -> set[str]:
 
 @pytest.mark.full
 def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even_during_a_run(
-    project: Project, things: Things, kind: Kind, make_kind: Callable[[str], Kind]
+    project: Project, things: Things, kind: OwnKind, make_kind: Callable[[str], OwnKind]
 ) -> None:
     project.watches[-1]["finalizer"] = {"name": f"{GROUP}/finalizer", "role": "thing"}
     fleeting = make_kind("fleeting")
     fleeting.install()
-    wait_until(fleeting.is_served, "the kind to be served")
     project.role("thing", WAITS)
     project.watch("thing")
     operator = project.start(environment={"NOTES": str(project.folder / "notes")})
@@ -116,8 +70,7 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
     page = operator.await_line("Serving the status page")["url"]
     assert _waiting(page) == {kind.kind}
     kind.install()
-    wait_until(kind.is_served, "the kind to be served")
-    kind.create("first")
+    kind.create("first", {})
     operator.await_line("Run ended", name="first")
     kind.remove()
     operator.await_line("Run ended", name="first", reason="deleted")
@@ -125,11 +78,10 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
     operator.await_line("The API server does not serve this kind; waiting for it")
     wait_until(lambda: _waiting(page) == {kind.kind}, "the page to say so")
     kind.install()
-    wait_until(kind.is_served, "the kind to be served again")
-    kind.create("second")
+    kind.create("second", {})
     operator.await_line("Run ended", name="second")
 
-    fleeting.create("slow")
+    fleeting.create("slow", {})
     operator.await_line("Run started", name="slow")
     fleeting.remove()
     wait_until(lambda: not fleeting.is_served(), "the kind to go")
@@ -142,7 +94,7 @@ def test_the_operator_serves_other_kinds_while_one_is_not_served_or_deleted_even
 
 
 def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse_our_status_are_served(
-    project: Project, things: Things, kind: Kind, api: Api, make_kind: Callable[[str], Kind]
+    project: Project, things: Things, kind: OwnKind, api: Api, make_kind: Callable[[str], OwnKind]
 ) -> None:
     kind.crd["spec"]["scope"] = "Cluster"
     whole, refusing, partial, without = (make_kind(prefix) for prefix in ("dropping", "refusing", "partial", "without"))
@@ -150,13 +102,9 @@ def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse
     texts = {name: {"type": "string"} for name in ("type", "status", "reason", "message", "lastTransitionTime")}
     for each, items in ((refusing, {"type": "string"}), (partial, {"type": "object", "properties": texts})):
         each.schema["status"] = {"type": "object", "properties": {"conditions": {"type": "array", "items": items}}}
-    del without.version["subresources"]
-    for each in (whole, refusing, partial, without):
+    del without.served["subresources"]
+    for each in (whole, refusing, partial, without, kind):
         each.install()
-        wait_until(each.is_served, "the kind to be served")
-    kind.install()
-    objects = f"/apis/{GROUP}/v1/{kind.plural}"
-    wait_until(lambda: api.call("GET", objects), "the kind to be served")
     second, third = f"{things.namespace}-b", f"{things.namespace}-c"
     for name in (second, third):
         api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
@@ -166,11 +114,10 @@ def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse
     names = [f"{each.plural}-{number}" for each in (whole, refusing, partial, without) for number in (1, 2)]
     for each in (whole, refusing, partial, without):
         for number in (1, 2):
-            each.create(f"{each.plural}-{number}")
+            each.create(f"{each.plural}-{number}", {})
     for namespace in (things.namespace, second, third):
-        type(things)(api, namespace).create("in-" + namespace, {})
-    body = {"apiVersion": f"{GROUP}/v1", "kind": kind.kind, "metadata": {"name": "everywhere"}, "spec": {}}
-    api.call("POST", objects, body)
+        Things(api, namespace).create("in-" + namespace, {})
+    Things(api, "", kind.plural, kind.kind).create("everywhere", {})
     names += ["in-" + things.namespace, "in-" + second, "everywhere"]
     for name in names:
         operator.await_line("Run ended", name=name)
@@ -178,7 +125,7 @@ def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse
     assert operator.runs("in-" + third) == []
     assert [len(operator.runs(name)) for name in names] == [1] * len(names)
 
-    def logged(kind: Kind, text: str) -> list[dict[str, Any]]:
+    def logged(kind: OwnKind, text: str) -> list[dict[str, Any]]:
         return [line for line in operator.lines(level="warning") if kind.kind in str(line) and text in line["msg"]]
 
     assert len(logged(whole, "drops our conditions")) == 1
@@ -188,8 +135,7 @@ def test_cluster_scoped_kinds_several_namespaces_and_schemas_that_drop_or_refuse
     errors = [line["error"] for line in refused]  # that of `Running`, if it was written alone, names fewer conditions
     assert errors
     assert len(errors) == len(set(errors))
-    conditions = {entry["type"]: entry for entry in (partial.get(f"{partial.plural}-1") or {})["status"]["conditions"]}
-    assert conditions["Successful"]["status"] == "True"
+    assert partial.conditions(f"{partial.plural}-1")["Successful"]["status"] == "True"
     assert sorted(logged(partial, "drops part of our conditions")[0]["fields"]) == [
         "status.conditions[].observedGeneration",
         "status.observedGeneration",
@@ -210,24 +156,22 @@ def test_runs_come_by_the_period_of_the_watch_or_of_the_object_at_the_request_of
 ) -> None:
     project.role("thing", REQUESTS)
     project.watch("thing", reconcilePeriod="1s")
-    memcached = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
-    project.watches.append({**memcached, "manageStatus": False})
+    project.watch("thing", **MEMCACHED, manageStatus=False)
     project.grant([""], ["configmaps"])
     selector = {"matchLabels": {"watched": "yes"}}
-    config_maps = {"version": "v1", "kind": "ConfigMap", "role": "thing", "manageStatus": False, "selector": selector}
-    project.watches.append(config_maps)
+    project.watch("thing", group="", kind="ConfigMap", manageStatus=False, selector=selector)
     operator = project.start()
     things.create("often", {})
     off = {"ansible.sdk.operatorframework.io/reconcile-period": "0s"}
     things.create("never", {}, annotations=off)
     operator.await_line("Run ended", name="often", reason="periodic resync")
     operator.await_line("Run ended", name="never")
-    before = things.get("often") or {}
+    before = things.get("often")
     runs = len(operator.runs("often"))
     operator.await_line("Run started", name="often", reason="periodic resync")
     assert len(operator.runs("never")) == 1
     assert runs >= 2
-    assert (things.get("often") or {})["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert things.get("often")["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     things.delete("often")
 
     things.create("one", {"after": "1s"}, annotations=off)
@@ -244,16 +188,15 @@ def test_runs_come_by_the_period_of_the_watch_or_of_the_object_at_the_request_of
     }
 
     # A kind without generation runs for any change of its content.
-    path = f"/api/v1/namespaces/{things.namespace}/configmaps"
-    api.call("POST", path, {"metadata": {"name": "map", "labels": {"watched": "yes"}}, "data": {"a": "1"}})
+    config_maps = Objects(api, f"/api/v1/namespaces/{things.namespace}/configmaps")
+    config_maps.post({"metadata": {"name": "map", "labels": {"watched": "yes"}}, "data": {"a": "1"}})
     operator.await_line("Run ended", name="map", reason="created")
-    api.call("PATCH", f"{path}/map", {"data": {"a": "2"}}, "application/merge-patch+json")
+    config_maps.merge("map", {"data": {"a": "2"}})
     operator.await_line("Run ended", name="map", reason="changed")
 
     # Without managed status, nothing is written.
-    path = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
-    body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "unmanaged"}}
-    api.call("POST", path, {**body, "spec": {"size": 1}})
+    unmanaged = memcacheds(api, things.namespace)
+    unmanaged.create("unmanaged", {"size": 1})
     operator.await_line("Run ended", name="unmanaged")
     assert operator.stop() == 0
-    assert "status" not in api.call("GET", f"{path}/unmanaged")
+    assert "status" not in unmanaged.get("unmanaged")

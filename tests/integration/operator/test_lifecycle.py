@@ -83,7 +83,7 @@ def test_a_change_of_an_objects_spec_runs_it_and_a_deletion_without_a_finalizer_
     things.await_success("one")
     assert _notes(project) == ["one 3", "one 4"]
     assert [run["reason"] for run in operator.runs("one")] == ["created", "changed"]
-    assert (things.get("one") or {})["status"]["seen"] is True
+    assert things.get("one")["status"]["seen"] is True
 
     folder = project.folder / "runs/test.example.com/v1/Thing" / things.namespace / "one"
     assert (folder / "artifacts/latest/stdout").exists()
@@ -99,7 +99,7 @@ def test_a_change_of_an_objects_spec_runs_it_and_a_deletion_without_a_finalizer_
     things.create("grows", {"size": 1})
     wait_until(lambda: len(_notes(project)) == 3, "two runs that the role's own changes of the spec start")
     things.await_success("grows")
-    assert (things.get("grows") or {})["metadata"]["labels"] == {"size": "is-3"}
+    assert things.get("grows")["metadata"]["labels"] == {"size": "is-3"}
     things.merge("grows", {"spec": {"more": True}})
     wait_until(lambda: len(_notes(project)) == 4, "the run of a change by a user")
     things.await_success("grows")
@@ -133,16 +133,16 @@ def test_a_finalizer_runs_until_it_succeeds_and_is_then_removed_and_finalizers_o
         things.create(name, {"size": 1, "away": True})
     for name in ("plain", "held", "failing", "by-hand"):
         things.await_success(name)
-        assert FINALIZER in (things.get(name) or {})["metadata"]["finalizers"]
+        assert FINALIZER in things.get(name)["metadata"]["finalizers"]
         things.delete(name)
     things.await_gone("plain")
-    wait_until(lambda: (things.get("held") or {})["metadata"]["finalizers"] == theirs, "our finalizer to go")
+    wait_until(lambda: things.get("held")["metadata"]["finalizers"] == theirs, "our finalizer to go")
     things.merge("held", {"metadata": {"finalizers": None}})
     things.await_gone("held")
 
     for name in ("failing", "by-hand"):
         assert things.await_condition(name, "Failure")["message"].splitlines()[0] == "server is away"
-        assert (things.get(name) or {})["metadata"]["finalizers"] == [FINALIZER]
+        assert things.get(name)["metadata"]["finalizers"] == [FINALIZER]
     things.merge("failing", {"spec": {"away": False}})
     things.await_gone("failing")
     things.merge("by-hand", {"metadata": {"finalizers": None}})
@@ -157,7 +157,7 @@ def test_a_finalizer_runs_until_it_succeeds_and_is_then_removed_and_finalizers_o
     things.create("active", {"size": 1, "waits": True})
     operator.await_line("Run started", name="active")
     things.delete("active")
-    wait_until(lambda: "deletionTimestamp" in (things.get("active") or {})["metadata"], "the deletion mark")
+    wait_until(lambda: "deletionTimestamp" in things.get("active")["metadata"], "the deletion mark")
     (project.folder / "notes.go").touch()
     things.await_gone("active")
     assert _notes(project)[-2:] == ["active 1", "active adieu"]

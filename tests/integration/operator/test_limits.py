@@ -79,10 +79,7 @@ def test_a_run_that_hangs_or_is_pointless_ends_and_none_follows_a_pause_the_last
         things.create(name, {"size": size})
         logged = operator.await_line("No further run", name=name)
         assert said in logged["why"]
-        wait_until(
-            lambda name=name, said=said: said in things.conditions(name).get("Failure", {}).get("message", ""),  # type: ignore[misc]
-            f"{name} to say so",
-        )
+        things.await_condition(name, "Failure", saying=said)
         assert len(operator.runs(name)) == runs
         things.merge(name, {"spec": {"size": 5}})
         things.await_success(name)
@@ -94,15 +91,13 @@ def test_a_run_that_hangs_or_is_pointless_ends_and_none_follows_a_pause_the_last
     things.merge("paused", {"spec": {"size": 6}})
     things.await_condition("paused", "Running", "False")
     assert operator.runs("paused") == []
-    assert "finalizers" not in (things.get("paused") or {})["metadata"]
+    assert "finalizers" not in things.get("paused")["metadata"]
     things.merge("paused", {"metadata": {"annotations": {annotation: None}}})
     things.await_success("paused")
     things.merge("paused", {"metadata": {"annotations": {annotation: "true"}}})
     things.await_condition("paused", "Running", "False")
     things.delete("paused")
-    wait_until(
-        lambda: (things.get("paused") or {})["metadata"].get("deletionTimestamp"), "the deletion to be asked for"
-    )
+    wait_until(lambda: things.get("paused")["metadata"].get("deletionTimestamp"), "the deletion to be asked for")
     assert len(operator.runs("paused")) == 1
     things.merge("paused", {"metadata": {"annotations": {annotation: None}}})
     things.await_gone("paused")

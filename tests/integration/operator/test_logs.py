@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.integration.operator.pods import show_in_a_pod
+from tests.kit.operator import PROGRAM
+from tests.kit.processes import captured
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -38,8 +39,7 @@ def logs(project: Project) -> Callable[..., subprocess.Popen[str]]:
     """Start `ansible-operator logs` as a user on the operator's machine would."""
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [str(Path(sys.executable).with_name("ansible-operator")), "logs", *arguments]
-        command.append(f"--runner-dir={project.folder / 'runs'}")
+        command = [*PROGRAM, "logs", *arguments, f"--runner-dir={project.folder / 'runs'}"]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return start
@@ -142,11 +142,11 @@ def test_short_names_are_those_of_the_cluster(kubeconfig: Path, tmp_path: Path) 
     (folder / "env/envvars").write_text("{}")
     (run / "stdout").write_text("ok: [localhost]\n")
     (run / "status").write_text("successful")
-    command = [str(Path(sys.executable).with_name("ansible-operator")), "logs", f"--runner-dir={tmp_path / 'runs'}"]
+    command = [*PROGRAM, "logs", f"--runner-dir={tmp_path / 'runs'}"]
 
     def show(wanted: str) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-        return subprocess.run([*command, wanted], env=environ, capture_output=True, text=True, check=False)
+        return captured(*command, wanted, env=environ)
 
     found = show("cm/settings")
     assert (found.returncode, found.stdout) == (0, "ok: [localhost]\n"), found.stderr

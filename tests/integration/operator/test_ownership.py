@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tests.kit.objects import Objects
+from tests.kit.roles import NAME, config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -43,20 +45,6 @@ MAKE = """
 """
 
 
-BACK_UP = """
-    - name: Write a backup
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-backup"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          data:
-            size: "{{ size | string }}"
-"""
-
-
 SHARE = """
     - name: Apply what all resources of the namespace share
       kubernetes.core.k8s:
@@ -88,58 +76,44 @@ SHARE = """
 """
 
 
-class Child:
-    """An object that the role makes."""
-
-    def __init__(self, api: Api, path: str) -> None:
-        self._api = api
-        self._path = path
-
-    def get(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._api.call("GET", self._path) or {}
-        return found
-
-    def merge(self, body: dict[str, Any]) -> None:
-        self._api.call("PATCH", self._path, body, "application/merge-patch+json")
-
-    def delete(self) -> None:
-        self._api.call("DELETE", self._path)
-
-
 def test_dependents_are_owned_corrected_recreated_and_garbage_collected_and_a_backup_of_the_finalizer_remains(
     project: Project, things: Things, api: Api
 ) -> None:
-    config = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one")
-    deployment = Child(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments/one")
-    backup = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one-backup")
+    maps = Objects(api, f"/api/v1/namespaces/{things.namespace}/configmaps")
+    deployments = Objects(api, f"/apis/apps/v1/namespaces/{things.namespace}/deployments")
     project.role("thing", MAKE)
-    project.role("cleanup", BACK_UP)
+    project.role("cleanup", config_map(f"{NAME}-backup", {"size": "{{ size | string }}"}))
     project.watch("thing", finalizer={"name": "test.example.com/finalizer", "role": "cleanup"})
     operator = project.start()
     things.create("one", {"size": 2})
     things.await_success("one")
-    uid = (things.get("one") or {})["metadata"]["uid"]
+    uid = things.get("one")["metadata"]["uid"]
     owner = {"apiVersion": "test.example.com/v1", "kind": "Thing", "name": "one", "uid": uid}
-    assert config.get()["metadata"]["ownerReferences"] == [owner]
-    assert deployment.get()["metadata"]["ownerReferences"] == [owner]
+    assert maps.get("one")["metadata"]["ownerReferences"] == [owner]
+    assert deployments.get("one")["metadata"]["ownerReferences"] == [owner]
 
-    wait_until(lambda: deployment.get().get("status", {}).get("readyReplicas") == 2, "the rollout")
-    deployment.merge({"spec": {"replicas": 5}})
-    wait_until(lambda: deployment.get()["spec"]["replicas"] == 2, "the Deployment to be put right")
-    config.merge({"data": {"size": "9"}})
-    wait_until(lambda: config.get()["data"] == {"size": "2"}, "the ConfigMap to be put right")
-    config.delete()
-    wait_until(lambda: config.get().get("data") == {"size": "2"}, "the ConfigMap to come back")
-    assert config.get()["metadata"]["ownerReferences"] == [owner]
+    wait_until(lambda: deployments.get("one").get("status", {}).get("readyReplicas") == 2, "the rollout")
+    deployments.merge("one", {"spec": {"replicas": 5}})
+    wait_until(lambda: deployments.get("one")["spec"]["replicas"] == 2, "the Deployment to be put right")
+    maps.merge("one", {"data": {"size": "9"}})
+    wait_until(lambda: maps.get("one")["data"] == {"size": "2"}, "the ConfigMap to be put right")
+    maps.delete("one")
+    wait_until(lambda: maps.get("one").get("data") == {"size": "2"}, "the ConfigMap to come back")
+    assert maps.get("one")["metadata"]["ownerReferences"] == [owner]
     reasons = [run["reason"] for run in operator.runs("one")]
     assert reasons[0] == "created"
     assert set(reasons[1:]) == {"dependent changed"}
+    for size in (3, 4):
+        things.merge("one", {"spec": {"size": size}})
+        things.await_success("one")
+    # Only runs have written the ConfigMap since it came back.
+    assert operator.lines("Run ended", name="one", reason="changed")[-1]["cache_hits"] > 0
 
     things.delete("one")
     things.await_gone("one")
-    wait_until(lambda: config.get() == {} and deployment.get() == {}, "the children to be collected")
-    assert backup.get()["data"] == {"size": "2"}
-    assert "ownerReferences" not in backup.get()["metadata"], "the garbage collector must not take it too"
+    wait_until(lambda: maps.get("one") == {} and deployments.get("one") == {}, "the children to be collected")
+    assert maps.get("one-backup")["data"] == {"size": "4"}
+    assert "ownerReferences" not in maps.get("one-backup")["metadata"], "the garbage collector must not take it too"
     assert operator.stop() == 0
 
 
@@ -170,7 +144,7 @@ def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
     assert f"the deleted object (UID {old})" in error
     rejected = operator.lines(msg="Rejected a write of a run whose object was deleted")
     assert {(line["job"], line["state"]) for line in rejected} == {(refused["job"], "replaced")}
-    made = Child(api, f"/api/v1/namespaces/{things.namespace}/configmaps/one").get()
+    made = Objects(api, f"/api/v1/namespaces/{things.namespace}/configmaps").get("one")
     assert made["data"] == {"size": "2"}
     assert [each["uid"] for each in made["metadata"]["ownerReferences"]] == [new]
 
@@ -178,9 +152,10 @@ def test_a_run_whose_object_is_deleted_and_created_again_writes_nothing_more(
 def test_resources_that_apply_the_same_object_keep_each_other_as_owners_and_trigger_no_further_runs(
     project: Project, things: Things, api: Api
 ) -> None:
+    maps = Objects(api, f"/api/v1/namespaces/{things.namespace}/configmaps")
+
     def owners(name: str) -> list[str]:
-        path = f"/api/v1/namespaces/{things.namespace}/configmaps/shared-{name}"
-        return [each["name"] for each in Child(api, path).get()["metadata"]["ownerReferences"]]
+        return [each["name"] for each in maps.get(f"shared-{name}")["metadata"]["ownerReferences"]]
 
     project.role("thing", SHARE)
     project.watch("thing")

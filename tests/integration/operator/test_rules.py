@@ -62,12 +62,6 @@ def without(resource: str) -> list[dict[str, Any]]:
     return [rule for rule in rules() if rule["resources"] != [resource]]
 
 
-def is_granted(api: Api, user: str, needed: Right) -> bool:
-    attributes = {"user": user, **needed.attributes()}
-    answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": attributes})
-    return bool(answer["status"]["allowed"])
-
-
 def as_user(admin: Path, user: str, folder: Path) -> Path:
     """A kubeconfig of who is this user."""
     document = yaml.safe_load(admin.read_text(encoding="utf-8"))
@@ -107,7 +101,7 @@ async def test_each_missing_rule_of_the_operator_is_named_at_start(
         api.grant(*granted(user, without(missing), user=user))
     for user, missing in users.items():
         has = sorted(right for right in needed if right.resource != missing)
-        wait_until(lambda who=user, has=has: all(is_granted(api, who, each) for each in has), user)  # type: ignore[misc]
+        wait_until(lambda who=user, has=has: all(api.allows(who, each.attributes()) for each in has), user)  # type: ignore[misc]
         problems = await reported(as_user(Path(admin), user, tmp_path), needed)
         found = [match.groupdict() for match in map(PROBLEM.match, problems) if match]
         rules_to_add = {(right.resource, right.name) for right in needed if right.resource == missing}
@@ -126,7 +120,7 @@ async def test_the_operator_can_write_its_own_lease_and_config_map_and_no_other(
     user = f"{namespace}-elected"
     api.grant(*granted(user, rules(("leader_election_role.yaml",)), user=user))
     needed = replicas.FEATURE.rights.of_operator(SETTINGS, [], auth.OwnNamespaces("", namespace, namespace))
-    wait_until(lambda: all(is_granted(api, user, each) for each in needed), user)
+    wait_until(lambda: all(api.allows(user, each.attributes()) for each in needed), user)
     kubeconfig = as_user(Path(devcluster.kubeconfig), user, tmp_path)
     kinds = {MEMCACHED: frozenset({GVK("apps", "v1", "Deployment")})}
     now = "2026-01-01T00:00:00.000000Z"

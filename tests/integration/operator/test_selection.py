@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.objects import GROUP, THING_CRD, Things
-from tests.kit.wait import wait_until
+from tests.kit.objects import GROUP, MEMCACHED, OwnKind
 
 if TYPE_CHECKING:
-    from tests.kit.objects import Api
+    from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
 HELLO = "- name: Say hello\n  ansible.builtin.debug:\n    msg: hello\n"
 FINALIZER = f"{GROUP}/finalizer"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-class Selectables(Things):
-    """A kind whose objects can be selected by `spec.mode`."""
-
-    def __init__(self, api: Api, namespace: str) -> None:
-        plural = "s" + "".join(letter for letter in namespace if letter.isalnum())
-        super().__init__(api, namespace, plural)
-        self.kind = plural.capitalize()
-        self.crd = json.loads(json.dumps(THING_CRD))
-        self.crd["metadata"] = {"name": f"{plural}.{GROUP}"}
-        self.crd["spec"]["names"] = {"kind": self.kind, "plural": plural, "singular": plural}
-        version = self.crd["spec"]["versions"][0]
-        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] = {"mode": {"type": "string"}}
-        version["selectableFields"] = [{"jsonPath": ".spec.mode"}]
 
 
 @pytest.fixture
-def selectables(api: Api, namespace: str, project: Project) -> Iterator[Selectables]:
-    made = Selectables(api, namespace)
-    path = f"{CRDS}/{made.crd['metadata']['name']}"
-    api.apply(path, made.crd)
-    project.grant([GROUP], [made.plural, f"{made.plural}/status", f"{made.plural}/finalizers"])
-    wait_until(lambda: api.call("GET", made.path) is not None, "the kind to be served")
-    yield made
-    api.call("DELETE", path)
+def selectables(api: Api, namespace: str, project: Project) -> Iterator[OwnKind]:
+    """A kind whose objects can be selected by `spec.mode`."""
+    kind = OwnKind(api, namespace, "s")
+    kind.schema["spec"]["properties"] = {"mode": {"type": "string"}}
+    kind.served["selectableFields"] = [{"jsonPath": ".spec.mode"}]
+    project.grant_kind(kind.plural)
+    kind.install()
+    yield kind
+    kind.remove()
 
 
 def test_only_the_object_of_one_name_is_run_and_finalized_and_an_unsupported_field_selector_is_logged_with_its_remedy(
@@ -51,8 +34,7 @@ def test_only_the_object_of_one_name_is_run_and_finalized_and_an_unsupported_fie
 ) -> None:
     project.role("thing", HELLO)
     project.watch("thing", name="main", finalizer={"name": FINALIZER, "role": "thing"})
-    sample = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
-    project.watches.append({**sample, "fieldSelector": "spec.mode=managed"})
+    project.watch("thing", **MEMCACHED, fieldSelector="spec.mode=managed")
     # Another operator's, of the same make: it has the same finalizer, and this one was never its watcher.
     things.create("theirs", {}, finalizers=[FINALIZER])
     operator = project.start(ready=False)
@@ -68,14 +50,12 @@ def test_only_the_object_of_one_name_is_run_and_finalized_and_an_unsupported_fie
     things.delete("main")
     things.await_gone("main")
     assert operator.lines(msg="Run started", name="theirs") == []
-    left = things.get("theirs")
-    assert left is not None
-    assert left["metadata"]["finalizers"] == [FINALIZER]
+    assert things.get("theirs")["metadata"]["finalizers"] == [FINALIZER]
 
 
 @pytest.mark.full
 def test_an_object_comes_and_goes_with_its_field_and_is_finalized_all_the_same(
-    project: Project, selectables: Selectables
+    project: Project, selectables: OwnKind
 ) -> None:
     project.role("thing", HELLO)
     project.watch(

@@ -8,30 +8,19 @@ import pytest
 import yaml
 
 from tests.kit.rights import granted
+from tests.kit.roles import config_map
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
-MAKE = """
-    - name: Make a ConfigMap
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}"
-            namespace: "{{ where | default(ansible_operator_meta.namespace) }}"
-    - name: Look at what is secret
-      kubernetes.core.k8s:
-        api_version: v1
-        kind: Secret
-        name: none
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        state: absent
-      when: peek is defined
-      ignore_errors: "{{ peek | default('') == 'in vain' }}"
+LOOK = """
+- name: Look at what is secret
+  kubernetes.core.k8s:
+    {api_version: v1, kind: Secret, name: none, namespace: "{{ ansible_operator_meta.namespace }}", state: absent}
+  when: peek is defined
+  ignore_errors: "{{ peek | default('') == 'in vain' }}"
 """
 
 
@@ -48,7 +37,7 @@ def narrow(project: Project, api: Api) -> dict[str, Any]:
     api.call("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "narrow"}})
     allow(api, space, "narrow", {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "create", "patch"]})
     allow(api, space, "operator", {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "delete"]})
-    project.role("thing", MAKE)
+    project.role("thing", config_map(namespace="{{ where | default(ansible_operator_meta.namespace) }}") + LOOK)
     project.watch("thing", serviceAccount="narrow", finalizer={"name": "test.example.com/end", "vars": {"peek": "now"}})
     acting = {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]}
     return {**acting, "resourceNames": ["narrow"]}
@@ -98,9 +87,7 @@ def test_runs_of_a_watch_with_a_service_account_have_its_rights_alone_and_a_miss
     api.call("DELETE", account)
     things.create("two", {"where": "default"})
     cause = "; this service account does not exist: create it, and add to its Role: "
-    wait_until(
-        lambda: cause in things.conditions("two").get("Failure", {}).get("message", ""), "the account to be named"
-    )
+    things.await_condition("two", "Failure", saying=cause)
 
 
 @pytest.mark.nightly

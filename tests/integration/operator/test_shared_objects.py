@@ -6,24 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.roles import config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
-ROLE = """
-- name: Fail at once
-  ansible.builtin.fail: {msg: no theme}
-  when: fails | default(false) | bool
-- name: Keep the theme, which all resources of the namespace share
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "theme-{{ theme }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {name: "{{ theme }}"}
-"""
 PARTS = """
 - name: Include the theme
   ansible.builtin.include_tasks: theme.yml
@@ -42,22 +31,13 @@ def themes(api: Api, namespace: str) -> Any:
     return found
 
 
-def await_prunable(things: Things, name: str, reason: str) -> dict[str, Any]:
-    def reported() -> dict[str, Any] | None:
-        condition = things.conditions(name).get("Prunable", {})
-        return condition if condition.get("reason") == reason else None
-
-    found = wait_until(reported, f"Prunable with reason {reason} on {name}")
-    assert found is not None
-    return found
-
-
 @pytest.mark.full
 def test_a_resource_that_skips_the_task_which_used_the_object_keeps_it_also_after_a_restart(
     project: Project, things: Things, themes: Any
 ) -> None:
     project.role("shop", PARTS)
-    project.write("roles/shop/tasks/theme.yml", ROLE.replace("- name: Keep", "- when: theme is defined\n  name: Keep"))
+    keep = config_map("theme-{{ theme }}", {"name": "{{ theme }}"}, when="theme is defined")
+    project.write("roles/shop/tasks/theme.yml", keep)
     project.watch("shop", prune="delete")
     operator = project.start()
     for name in ("owner", "user"):
@@ -69,8 +49,8 @@ def test_a_resource_that_skips_the_task_which_used_the_object_keeps_it_also_afte
     things.merge("owner", {"spec": {"theme": None}})
     operator = project.start()
     things.await_success("owner")
-    condition = await_prunable(things, "owner", "InUse")
-    assert f"in use by Thing {things.namespace}/user" in condition["message"]
+    message = things.await_reason("owner", "Prunable", "InUse")["message"]
+    assert f"in use by Thing {things.namespace}/user" in message
     assert len(operator.runs("owner")) > 1
     assert themes() == {"theme-dark"}
     things.merge("user", {"spec": {"maintenance": False, "theme": "light"}})

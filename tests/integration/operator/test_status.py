@@ -8,7 +8,8 @@ import pytest
 
 from tests.kit.cluster import kubectl_of
 from tests.kit.kstatus import kstatus
-from tests.kit.wait import patience, wait_until
+from tests.kit.objects import MEMCACHED, memcacheds
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def kubectl_wait(devcluster: DevCluster, things: Things) -> Callable[[str], None
     kubectl = kubectl_of(devcluster, f"--namespace={things.namespace}")
 
     def wait(condition: str) -> None:
-        kubectl("wait", f"--for=condition={condition}", f"--timeout={patience():.0f}s", "thing/one")
+        kubectl.wait(f"--for=condition={condition}", "thing/one")
 
     return wait
 
@@ -49,32 +50,28 @@ def test_kubectl_wait_interprets_the_health_conditions_and_those_of_any_shape_ar
     shapes = {"null": [None], "twice": [*twice, "words"], "map": {"ready": True}}
     for name, shape in shapes.items():
         things.create(name, {"size": 1, "reports": True})
-        path = f"/apis/test.example.com/v1/namespaces/{things.namespace}/things/{name}/status"
-        api.call("PATCH", path, {"status": {"conditions": shape}}, "application/merge-patch+json")
+        things.merge(name, {"status": {"conditions": shape}}, "status")
     project.role("thing", _ROLE)
     project.watch("thing", retry={"attempts": 1})
-    sample = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached", "role": "thing"}
-    project.watches.append({**sample, "healthConditions": False})
+    project.watch("thing", **MEMCACHED, healthConditions=False)
     operator = project.start()
-    base = f"/apis/cache.example.com/v1alpha1/namespaces/{things.namespace}/memcacheds"
-    api.call(
-        "POST", base, {"apiVersion": sample["group"] + "/v1alpha1", "kind": "Memcached", "metadata": {"name": "m"}}
-    )
+    others = memcacheds(api, things.namespace)
+    others.create("m")
 
     things.create("one", {"size": 1})
     kubectl_wait("Ready")
-    assert kstatus(things.get("one") or {}) == "Current"
+    assert kstatus(things.get("one")) == "Current"
     assert all(each["reason"] for each in things.conditions("one").values())
 
     things.merge("one", {"spec": {"size": 2}})
     kubectl_wait("Ready")
-    obj = things.get("one") or {}
+    obj = things.get("one")
     assert obj["status"]["observedGeneration"] == obj["metadata"]["generation"] == 2
     assert kstatus(obj) == "Current"
 
     things.merge("one", {"spec": {"size": 3}})
     kubectl_wait("Stalled")
-    assert kstatus(things.get("one") or {}) == "Failed"
+    assert kstatus(things.get("one")) == "Failed"
     found = things.conditions("one")
     place = f"{project.folder}/roles/thing/tasks/main.yml:2"
     assert found["Ready"]["message"] == f"no room for 3 (task 'Refuse', {place})"
@@ -85,16 +82,16 @@ def test_kubectl_wait_interprets_the_health_conditions_and_those_of_any_shape_ar
 
     things.merge("one", {"spec": {"size": 1}})
     kubectl_wait("Ready")
-    assert kstatus(things.get("one") or {}) == "Current"
+    assert kstatus(things.get("one")) == "Current"
 
-    sample_status = wait_until(lambda: (api.call("GET", f"{base}/m") or {}).get("status"), "the other kind's status")
+    sample_status = wait_until(lambda: others.get("m").get("status"), "the other kind's status")
     assert sample_status is not None
     assert "observedGeneration" not in sample_status
     assert {each["type"] for each in sample_status["conditions"]} <= {"Running", "Successful", "Failure"}
 
     for name in shapes:
         things.await_success(name)
-        types = [each["type"] for each in (things.get(name) or {})["status"]["conditions"]]
+        types = [each["type"] for each in things.get(name)["status"]["conditions"]]
         assert sorted(types) == ["Failure", "Foo", "Ready", "Running", "Successful"]
         assert things.conditions(name)["Foo"]["status"] == "False"
         assert len(operator.runs(name)) == 1

@@ -68,17 +68,9 @@ def _allow_events_of(api: Api, project: Project, groups: list[str]) -> None:
     project.rules = rules
 
     def is_known(group: str) -> bool:
-        review = {
-            "user": f"system:serviceaccount:{project.namespace}:operator",
-            "resourceAttributes": {
-                "group": group,
-                "resource": "events",
-                "verb": "create",
-                "namespace": project.namespace,
-            },
-        }
-        answer = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": review})
-        return bool(answer["status"]["allowed"]) == (group in groups)
+        asked = {"group": group, "resource": "events", "verb": "create", "namespace": project.namespace}
+        user = f"system:serviceaccount:{project.namespace}:operator"
+        return api.allows(user, {"resourceAttributes": asked}) == (group in groups)
 
     wait_until(lambda: is_known("") and is_known("events.k8s.io"), "the authorizer to know")
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.roles import NAME, NAMESPACE, config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -59,16 +60,9 @@ def test_sixty_objects_of_one_namespace_do_not_delay_an_object_of_another(
     assert [line["namespace"] for line in operator.lines(msg="Run started")][started:].index(things.namespace) < 5
 
 
-MAKES_FAR = """
-    - kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: "{{ ansible_operator_meta.name }}-made", namespace: "{{ item }}"}
-          data: {value: made}
-      loop: ["{{ ansible_operator_meta.namespace }}", "{{ far }}"]
-      when: far is defined
-"""
+MAKES_FAR = config_map(
+    f"{NAME}-made", {"value": "made"}, namespace="{{ item }}", loop=[NAMESPACE, "{{ far }}"], when="far is defined"
+)
 
 
 @pytest.mark.full

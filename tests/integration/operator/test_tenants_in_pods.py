@@ -46,14 +46,8 @@ def test_a_tenant_without_quota_for_pods_delays_no_other_and_sees_why_it_waits(
     )
     for number in range(6):
         without_quota.create(f"blocked-{number}")
-    blocked = wait_until(lambda: without_quota.conditions("blocked-0").get("Running"), "its condition")
-    assert blocked is not None
-
-    def reason() -> str:
-        found = without_quota.conditions("blocked-0").get("Running", {})
-        return str(found["message"]) if found.get("reason") == "WaitingForPod" else ""
-
-    assert "exceeded quota: none" in wait_until(reason, "the reason")
+    message = without_quota.await_reason("blocked-0", "Running", "WaitingForPod")["message"]
+    assert "exceeded quota: none" in message
     began = time.monotonic()
     things.create("other")
     pods = f"/api/v1/namespaces/{things.namespace}/pods"

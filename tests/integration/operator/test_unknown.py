@@ -9,38 +9,23 @@ import pytest
 
 from runner.values.objects import RUN_REQUESTED
 from tests.integration.operator.test_health import Probes
-from tests.kit.objects import GROUP, Things, definition
+from tests.kit.objects import CRDS, GROUP, Things, definition
 from tests.kit.operator import ACCOUNT
+from tests.kit.roles import config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
-OWNS = """
-- name: Keep a shared ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: shared, namespace: "{{ ansible_operator_meta.namespace }}"}
-  when: makes | default(false) | bool
-"""
+OWNS = config_map("shared", when="makes | default(false) | bool")
 USES = """
 - name: Read the shared ConfigMap
   kubernetes.core.k8s_info: {kind: ConfigMap, name: shared, namespace: "{{ ansible_operator_meta.namespace }}"}
 - name: Wait until the test says so
   ansible.builtin.wait_for: {path: "{{ waits }}"}
   when: waits is defined
-- name: Keep a ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {reason: "{{ ansible_operator_run.reason }}"}
 """
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 Serve = Callable[..., None]
 
@@ -68,21 +53,11 @@ def serve(api: Api) -> Iterator[Serve]:
 
 @pytest.fixture
 def gauges(api: Api, namespace: str, serve: Serve) -> Things:
-    found = Things(api, namespace, "gauges")
-    found.kind = "Gauge"
-    return found
+    return Things(api, namespace, "gauges", "Gauge")
 
 
 def shared(api: Api, namespace: str) -> Any:
     return api.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/shared")
-
-
-def await_prunable(things: Things, name: str, reason: str) -> str:
-    def found() -> Any:
-        condition = things.conditions(name).get("Prunable", {})
-        return condition.get("message") if condition.get("reason") == reason else None
-
-    return str(wait_until(found, f"Prunable with reason {reason}"))
 
 
 def run_again(things: Things, operator: Operator, name: str) -> None:
@@ -105,17 +80,17 @@ def test_while_a_kind_is_not_served_nothing_is_deleted_started_or_ended_also_by_
     project: Project, things: Things, gauges: Things, serve: Serve, api: Api
 ) -> None:
     project.role("owns", OWNS)
-    project.role("uses", USES)
+    project.role("uses", USES + config_map(data={"reason": "{{ ansible_operator_run.reason }}"}))
     project.watch("owns", prune="delete")
-    project.watches.append({"group": GROUP, "version": "v1alpha1", "kind": "Gauge", "role": "uses"})
-    project.grant([GROUP], ["gauges", "gauges/status"])
+    project.watch("uses", version="v1alpha1", kind="Gauge")
+    project.grant_kind("gauges")
     operator = project.start()
     things.create("owner", {"makes": True})
     things.await_success("owner")
     gauges.create("user", {})
     gauges.await_success("user")
     things.merge("owner", {"spec": {"makes": False}})
-    assert "in use by Gauge" in await_prunable(things, "owner", "InUse")
+    assert "in use by Gauge" in things.await_reason("owner", "Prunable", "InUse")["message"]
     gate = project.folder / "gate"
     gauges.create("slow", {"waits": str(gate)})
     gauges.await_condition("slow", "Running")
@@ -123,14 +98,14 @@ def test_while_a_kind_is_not_served_nothing_is_deleted_started_or_ended_also_by_
     serve(on=False)
     operator.await_line("The API server does not serve this kind; waiting for it")
     run_again(things, operator, "owner")
-    assert "the API server does not serve" in await_prunable(things, "owner", "Waiting")
+    assert "the API server does not serve" in things.await_reason("owner", "Prunable", "Waiting")["message"]
     gate.write_text("")
     wait_until(lambda: operator.runs("slow"), "the run to end")
     assert operator.runs("slow")[0]["outcome"] == "succeeded"
     serve(on=True)
     operator.await_line("The API server serves this kind now")
     gauges.await_success("slow")
-    assert "in use by Gauge" in await_prunable(things, "owner", "InUse")
+    assert "in use by Gauge" in things.await_reason("owner", "Prunable", "InUse")["message"]
     assert reasons(operator, "user", "slow") == ["created", "created"]
 
     operator.kill()
@@ -138,11 +113,11 @@ def test_while_a_kind_is_not_served_nothing_is_deleted_started_or_ended_also_by_
     operator = project.start()
     wait_until(lambda: operator.runs("owner"), "the first run")
     run_again(things, operator, "owner")
-    assert "the API server does not serve" in await_prunable(things, "owner", "Waiting")
+    assert "the API server does not serve" in things.await_reason("owner", "Prunable", "Waiting")["message"]
     assert shared(api, things.namespace) is not None
     serve(on=True)
     wait_until(lambda: operator.runs("user"), "the first run of the kind that is served again")
-    assert "in use by Gauge" in await_prunable(things, "owner", "InUse")
+    assert "in use by Gauge" in things.await_reason("owner", "Prunable", "InUse")["message"]
     wait_until(lambda: operator.runs("slow"), "the first run of the other object")
     assert reasons(operator, "user", "slow") == ["present at start", "present at start"]
     assert shared(api, things.namespace) is not None
@@ -174,7 +149,7 @@ def test_a_namespace_that_is_refused_affects_its_neighbour_in_nothing_but_prune_
     operator.await_line("Run skipped", name="owner")
     wait_until(lambda: not folder.exists(), "the folder of an object that is gone to be removed")
     things.merge("owner", {"spec": {"makes": False}})
-    message = await_prunable(things, "owner", "Waiting")
+    message = things.await_reason("owner", "Prunable", "Waiting")["message"]
     assert f"in the namespace {second} are unknown" in message
     assert "forbidden" in message
     assert shared(api, things.namespace) is not None
@@ -182,7 +157,7 @@ def test_a_namespace_that_is_refused_affects_its_neighbour_in_nothing_but_prune_
     binding = api.call("GET", f"{RBAC}/namespaces/{things.namespace}/rolebindings/operator-{things.namespace}")
     bound = {name: binding[name] for name in ("apiVersion", "kind", "roleRef", "subjects")}
     api.call("POST", f"{RBAC}/namespaces/{second}/rolebindings", {**bound, "metadata": {"name": "operator"}})
-    await_prunable(things, "owner", "Pruned")
+    things.await_reason("owner", "Prunable", "Pruned")
     assert shared(api, things.namespace) is None
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.objects import MEMCACHED, memcacheds
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ GATED = """
         timeout: 300
       when: gated | default(false)
 """
-MEMCACHEDS = "/apis/cache.example.com/v1alpha1/namespaces"
 
 
 @pytest.mark.full
@@ -28,8 +28,7 @@ def test_changes_are_served_while_all_that_was_present_at_start_hangs(
     gate = project.folder / "gate"
     project.role("gated", GATED)
     project.watch("gated", vars={"gate": str(gate)})
-    memcached = {"group": "cache.example.com", "version": "v1alpha1", "kind": "Memcached"}
-    project.watches.append({**memcached, "role": "gated"})
+    project.watch("gated", **MEMCACHED)
     for number in range(6):
         things.create(f"present-{number}", {"gated": True})
     operator = project.start("--max-concurrent-reconciles=2")
@@ -37,8 +36,7 @@ def test_changes_are_served_while_all_that_was_present_at_start_hangs(
 
     things.create("new", {})
     things.await_success("new")
-    body = {"apiVersion": "cache.example.com/v1alpha1", "kind": "Memcached", "metadata": {"name": "new"}}
-    api.call("POST", f"{MEMCACHEDS}/{project.namespace}/memcacheds", {**body, "spec": {"size": 1}})
+    memcacheds(api, project.namespace).create("new", {"size": 1})
     wait_until(lambda: operator.runs("new")[1:], "the other kind's run")
     # A change moves up what still waits for its first run.
     things.merge("present-5", {"spec": {"gated": False}})

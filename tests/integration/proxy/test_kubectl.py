@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\ndata: {a: b}\n"
 
 
-def owners(kubectl: Kubectl, kind: str, name: str) -> list[str]:
-    found = json.loads(kubectl("get", kind, name, "-o=json"))
-    return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
-
-
 def test_kubectl_needs_no_login_and_shows_what_the_api_server_answers_to_the_operator(kubectl: Kubectl) -> None:
     assert re.search(r"Username\s+admin", kubectl("auth", "whoami"))
     assert "alice" in kubectl("auth", "whoami", "--as=alice", "--as-group=system:authenticated")
@@ -67,11 +62,11 @@ def test_written_objects_are_owned_and_reported(kubectl: Kubectl, standing: Stan
     ):
         standing.observer.reports.clear()
         kubectl(*first, "-f", "-", stdin=CONFIG_MAP)
-        assert owners(kubectl, "configmap", "mine") == ["owner"]
+        assert kubectl.owners("configmap", "mine") == ["owner"]
         assert "wrote configmaps mine of owner" in standing.observer.reports
         assert "read configmaps mine of owner" in standing.observer.reports
         kubectl(*later, "-f", "-", stdin=CONFIG_MAP.replace("a: b", "a: c"))
-        assert owners(kubectl, "configmap", "mine") == ["owner"]
+        assert kubectl.owners("configmap", "mine") == ["owner"]
         assert kubectl("get", "configmap", "mine", "-o=jsonpath={.data.a}") == "c"
         kubectl("delete", "configmap", "mine")
 
@@ -83,43 +78,39 @@ def test_several_documents_and_a_generated_name_are_owned_and_deletions_reported
     kubectl("create", "-f", "-", stdin=CONFIG_MAP + generated)
     found = json.loads(kubectl("get", "secrets", "-l", "app=gen", "-o=json"))["items"]
     assert [each["metadata"]["ownerReferences"][0]["name"] for each in found] == ["owner"]
-    assert owners(kubectl, "configmap", "mine") == ["owner"]
+    assert kubectl.owners("configmap", "mine") == ["owner"]
     kubectl("delete", "configmap", "mine")
     assert "deleted configmaps mine of owner" in standing.observer.reports
 
 
-def test_a_watch_follows(kubectl: Kubectl, devcluster: DevCluster, namespace: str, environ: dict[str, str]) -> None:
-    command = [str(devcluster.kubectl), f"--namespace={namespace}", "get", "configmaps", "-w", "-o=name"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as watching:
+def test_a_watch_follows(kubectl: Kubectl) -> None:
+    with kubectl.start("get", "configmaps", "-w", "-o=name") as watching:
         assert watching.stdout is not None
         while watching.stdout.readline() != "configmap/owner\n":
             pass
         kubectl("create", "-f", "-", stdin=CONFIG_MAP)
         while watching.stdout.readline() != "configmap/mine\n":
             pass
-        watching.kill()
 
 
 def test_a_log_can_be_read_and_followed(
-    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path, environ: dict[str, str]
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "web.log"
     log.write_text(kwok.log_line("first", datetime.now(UTC)))
     devcluster.set_pod_logs(namespace, pod, log)
-    command = [str(devcluster.kubectl), f"--namespace={namespace}", "logs", "-f", pod]
     while kubectl("logs", pod) != "first\n":
         pass
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as following:
+    with kubectl.start("logs", "-f", pod) as following:
         assert following.stdout is not None
         assert following.stdout.readline() == "first\n"
         with log.open("a") as more:
             more.write(kwok.log_line("later", datetime.now(UTC)))
         assert following.stdout.readline() == "later\n"
-        following.kill()
 
 
 def test_a_pods_output_can_be_attached_to(
-    devcluster: DevCluster, namespace: str, pod: str, tmp_path: Path, environ: dict[str, str]
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "web.log"
     log.touch()
@@ -132,20 +123,18 @@ def test_a_pods_output_can_be_attached_to(
             with log.open("a") as more:
                 more.write(kwok.log_line("here", datetime.now(UTC)))
 
-    command = [str(devcluster.kubectl), f"--namespace={namespace}", "attach", pod]
     speaking = threading.Thread(target=speak)
     speaking.start()
     said = ""
     try:
         for _ in range(5):
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as attached:
+            with kubectl.start("attach", pod) as attached:
                 # One that came before kwok knew of the file waits for another one for ever.
                 limit = threading.Timer(20, attached.kill)
                 limit.start()
                 assert attached.stdout is not None
                 said = attached.stdout.readline()
                 limit.cancel()
-                attached.kill()
             if said:
                 break
     finally:
@@ -175,7 +164,7 @@ def test_a_command_runs_in_a_pod_by_websocket_and_by_spdy(kubectl: Kubectl, exec
 
 @pytest.mark.parametrize("websockets", ["true", "false"])
 def test_a_port_is_forwarded(
-    devcluster: DevCluster, namespace: str, pod: str, environ: dict[str, str], websockets: str
+    devcluster: DevCluster, kubectl: Kubectl, namespace: str, pod: str, websockets: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -190,16 +179,8 @@ def test_a_port_is_forwarded(
 
         threading.Thread(target=serve, daemon=True).start()
         devcluster.set_pod_port(namespace, pod, 80, server.getsockname()[1])
-        command = [
-            str(devcluster.kubectl),
-            f"--namespace={namespace}",
-            "port-forward",
-            pod,
-            ":80",
-            "--address=127.0.0.1",
-        ]
-        env = {**environ, "KUBECTL_PORT_FORWARD_WEBSOCKETS": websockets}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as forwarding:
+        by = {"KUBECTL_PORT_FORWARD_WEBSOCKETS": websockets}
+        with kubectl.start("port-forward", pod, ":80", "--address=127.0.0.1", **by) as forwarding:
             assert forwarding.stdout is not None
             match = re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())
             assert match
@@ -214,7 +195,6 @@ def test_a_port_is_forwarded(
                     answer = client.recv(100)
                 if answer:
                     break
-            forwarding.kill()
         assert answer == b"HELLO"
         server.shutdown(socket.SHUT_RDWR)
 

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from runner.sdk import devcluster as clusters
-from tests.kit.places import BIN
-from tests.kit.shell import Sh, shell
+from tests.kit.shell import Sh, generate, shell
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A namespaced kind with finalizer and two versions, a cluster-scoped one with a playbook, and one named Secret."""
-    folder = tmp_path_factory.mktemp("project") / "shop-operator"
-    folder.mkdir()
-    for line in (
+    return generate(
+        tmp_path_factory.mktemp("project") / "shop-operator",
         "init --domain example.org",
         "create api --group shop --kind Basket --finalizer --short-name bk",
         "create api --group shop --version v1 --kind Basket",
         "create api --group shop --kind Market --namespaced=false --generate-playbook --generate-role",
         "create api --group shop --kind Secret",
-    ):
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    return folder
+    )
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,14 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.kit.operator import PORTS
 from tests.kit.places import BIN, ROOT
+from tests.kit.processes import merged
+from tests.kit.wait import patience
 
 STEPS = ("syntax", "create", "prepare", "converge", "idempotence", "verify", "cleanup", "destroy")
 """What `molecule test` does."""
@@ -24,16 +27,7 @@ class Project:
     environ: dict[str, str]
 
     def sh(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environ,
-            check=False,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        return merged(*command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL)
 
     def molecule(self, command: str, outcome: int = 0, scenario: str = "default") -> dict[str, bool]:
         """Run a command of molecule, which must end so, and return which actions succeeded."""
@@ -53,6 +47,22 @@ def copy_sample(into: Path) -> Path:
     for part in ("PROJECT", "watches.yaml", "requirements.yml"):
         shutil.copy(ROOT / part, folder)
     return folder
+
+
+@contextlib.contextmanager
+def running(
+    project: Path, kubeconfig: str | Path, folder: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run the operator of a project; its log is `folder/log`."""
+    flags = (*PORTS, f"--kubeconfig={kubeconfig}", f"--runner-dir={folder}/runs")
+    with (folder / "log").open("wb") as log:
+        command = [str(BIN / "ansible-operator"), "run", *flags]
+        operator = subprocess.Popen(command, cwd=project, env=environ, stdout=log, stderr=log)
+        try:
+            yield
+        finally:
+            operator.terminate()
+            assert operator.wait(patience()) == 0
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,15 +35,11 @@ OWN_PORTS = (*PORTS, "--pods-bind-address=127.0.0.1:0", "--log-format=json")
 """After the manifest's own flags: what other operators on this machine do not have yet."""
 
 
-def get(sh: Sh, *what: str) -> Any:
-    return json.loads(sh("kubectl", "get", *what, "--output=json"))
-
-
 def pod_of(sh: Sh, namespace: str) -> Json:
     """The pod that the Deployment's controllers made in this namespace, once kwok says that it is ready."""
 
     def ready() -> Json | None:
-        for pod in get(sh, "pods", f"--namespace={namespace}", "--selector=control-plane=controller-manager")["items"]:
+        for pod in sh.get("pods", f"--namespace={namespace}", "--selector=control-plane=controller-manager")["items"]:
             conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions") or ()}
             if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
                 found: Json = pod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from runner.core.kube import service_accounts
 from runner.sdk.devcluster import cluster
 from tests.kit.go_programs import get_helm
 from tests.kit.places import BIN, ROOT
+from tests.kit.processes import captured
 
 pytestmark = pytest.mark.xdist_group("accounts")
 
@@ -38,7 +38,7 @@ def sh(tmp_path_factory: pytest.TempPathFactory) -> Sh:
     environ = {**os.environ, "PATH": os.pathsep.join(places), "HOME": str(home)}
 
     def run(*command: str) -> str:
-        done = subprocess.run(command, cwd=folder, env=environ, check=False, capture_output=True, text=True)
+        done = captured(*command, cwd=folder, env=environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
-import json
 import os
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
 from tests.kit.go_programs import get_helm
-from tests.kit.places import BIN
+from tests.kit.registry import serving
+from tests.kit.shell import Sh, generate, shell
 from tests.kit.wait import patience
 
 SPECS = Path("roles/pallet/meta/argument_specs.yml")
 KIND = "pallets.depot.example.org"
 NAMESPACES = ("depot-system", "depot-a", "depot-b")
-
-Sh = Callable[..., str]
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's own name
-        pass
 
 
 @pytest.fixture
@@ -38,35 +26,17 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A folder, and the address that it is served at."""
     folder = tmp_path / "served"
     folder.mkdir()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield folder, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(folder) as address:
+        yield folder, address
 
 
 @pytest.fixture
 def sh(tmp_path: Path, devcluster: clusters.DevCluster) -> Sh:
     """Run a command in a new project's folder, as a user with the cluster's kubeconfig and with helm."""
-    project = tmp_path / "depot-operator"
-    project.mkdir()
-    helm = get_helm(os.environ, sys.stderr)
-    path = os.pathsep.join([str(BIN), str(devcluster.kubectl.parent), str(helm.parent), os.environ["PATH"]])
+    folder = tmp_path / "depot-operator"
+    generate(folder, "init --domain=example.org", "create api --group=depot --kind=Pallet --version=v1")
     own = {f"HELM_{each}_HOME": str(tmp_path / each) for each in ("CACHE", "CONFIG", "DATA")}
-    environ = {**os.environ, **own, "PATH": path, "KUBECONFIG": str(devcluster.kubeconfig)}
-
-    def run(*command: str, check: bool = True) -> str:
-        done = subprocess.run(
-            command, cwd=project, env=environ, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert not check or done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}"
-        return done.stdout
-
-    run("ansible-operator", "init", "--domain=example.org")
-    run("ansible-operator", "create", "api", "--group=depot", "--kind=Pallet", "--version=v1")
-    return run
+    return shell(folder, devcluster, own, get_helm(os.environ, sys.stderr))
 
 
 @pytest.fixture
@@ -100,8 +70,7 @@ def can(sh: Sh, namespace: str) -> bool:
 
 
 def fields(sh: Sh) -> list[str]:
-    crd = json.loads(sh("kubectl", "get", "crd", KIND, "--output=json"))
-    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema = sh.get("crd", KIND)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return list(schema["properties"]["spec"]["properties"])
 
 
@@ -119,9 +88,8 @@ def test_a_chart_is_installed_and_upgraded_from_a_served_index_and_its_crds_with
     assert fields(sh) == ["size"]
     assert can(sh, "depot-a")
     ready = "--for=jsonpath={.status.readyReplicas}=2"
-    sh("kubectl", "wait", ready, "deployment", "--all", "--namespace=depot-system", f"--timeout={patience():.0f}s")
-    get = ("kubectl", "get", "deployment", "--namespace=depot-system", "--output=json")
-    (deployment,) = json.loads(sh(*get))["items"]
+    sh.wait(ready, "deployment", "--all", "--namespace=depot-system")
+    (deployment,) = sh.get("deployment", "--namespace=depot-system")["items"]
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "example.org/depot-operator:v0.1.0"
     assert "--metrics-bind-address=:8443" in container["args"]
@@ -136,12 +104,12 @@ def test_a_chart_is_installed_and_upgraded_from_a_served_index_and_its_crds_with
     assert "depot-a,depot-system" in told
     assert fields(sh) == ["height"]
     assert (can(sh, "depot-a"), can(sh, "depot-b")) == (True, False)
-    (deployment,) = json.loads(sh(*get))["items"]
+    (deployment,) = sh.get("deployment", "--namespace=depot-system")["items"]
     container = deployment["spec"]["template"]["spec"]["containers"][0]
     assert {"--metrics-bind-address=0", "--max-concurrent-runs=3"} <= set(container["args"])
     assert {"name": "WATCH_NAMESPACE", "value": "depot-a,depot-system"} in container["env"]
     assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a"
-    assert json.loads(sh("kubectl", "get", "service", "--namespace=depot-system", "--output=json"))["items"] == []
+    assert sh.get("service", "--namespace=depot-system")["items"] == []
 
     refused = sh("helm", "upgrade", *release, "--set=replicas=-1", "--set=rbac.scope=Everywhere", check=False)
     assert "minimum" in refused

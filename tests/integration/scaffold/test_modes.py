@@ -6,7 +6,6 @@ The Deployment is real, kwok plays its pod, and the operator is a process with t
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,10 +15,9 @@ import yaml
 
 from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed, olm
-from tests.integration.scaffold.installed import get
 from tests.kit.go_programs import get_helm
-from tests.kit.places import BIN
-from tests.kit.shell import Sh, shell
+from tests.kit.roles import config_map
+from tests.kit.shell import Sh, generate, shell
 from tests.kit.wait import patience, wait_until
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]
@@ -29,16 +27,6 @@ A, B, C = PLACES = ("berths-a", "berths-b", "berths-c")
 """C is never watched."""
 BERTHS = "berths.dock.example.net"
 HARBOURS = "harbours.dock.example.net"
-TASKS = """\
----
-- name: Make a ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {size: "{{ size | string }}"}
-"""
 RULE = """\
   - apiGroups: [""]
     resources: [configmaps]
@@ -79,20 +67,17 @@ Install = Callable[["Sh", Path, Sequence[str]], Callable[[], object]]
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A kind with a finalizer, one that belongs to no namespace, and one whose runs would be in pods."""
-    folder = tmp_path_factory.mktemp("modes") / "dock-operator"
-    folder.mkdir()
-    for line in (
+    folder = generate(
+        tmp_path_factory.mktemp("modes") / "dock-operator",
         "init --domain example.net",
         "create api --group dock --kind Berth --finalizer",
         "create api --group dock --kind Harbour --namespaced=false",
         "create api --group dock --kind Crane",
-        "generate pods",
-    ):
-        if line == "generate pods":
-            with (folder / "watches.yaml").open("a") as file:
-                file.write(IN_PODS)
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (folder / "roles/berth/tasks/main.yml").write_text(TASKS)
+    )
+    with (folder / "watches.yaml").open("a") as file:
+        file.write(IN_PODS)
+    generate(folder, "generate pods")
+    (folder / "roles/berth/tasks/main.yml").write_text(config_map(data={"size": "{{ size | string }}"}))
     with (folder / "config/rbac/role.yaml").open("a") as file:
         file.write(RULE)
     return folder
@@ -135,17 +120,17 @@ def by_helm(sh: Sh, _: Path, watched: Sequence[str]) -> Callable[[], object]:
 def by_olm(sh: Sh, project: Path, watched: Sequence[str]) -> Callable[[], object]:
     """What OLM does with the bundle and an OperatorGroup of these target namespaces."""
     sh("make", "bundle")
-    (project / "olm.yaml").write_text(yaml.safe_dump_all(olm.installed(project / "bundle/manifests", HOME, watched)))
-    sh("kubectl", "apply", "--filename=olm.yaml")
+    made = olm.installed(project / "bundle/manifests", HOME, watched)
+    sh.apply(*made)
 
     def remove() -> None:
         sh("make", "uninstall", "TIMEOUT=120s")
-        sh("kubectl", "delete", "--filename=olm.yaml", "--ignore-not-found")
+        sh("kubectl", "delete", "--filename=-", "--ignore-not-found", stdin=yaml.safe_dump_all(made))
 
     return remove
 
 
-def may(sh: Sh, project: Path, space: str, rights: Sequence[Sequence[str]]) -> set[bool]:
+def may(sh: Sh, space: str, rights: Sequence[Sequence[str]]) -> set[bool]:
     """What the real authorizer says of the operator's account; an empty namespace is the whole cluster.
 
     A right is a verb, a group, a resource, a subresource, and for one object its name.
@@ -169,22 +154,20 @@ def may(sh: Sh, project: Path, space: str, rights: Sequence[Sequence[str]]) -> s
         }
         for verb, group, resource, subresource, *name in rights
     ]
-    (project / "reviews.yaml").write_text(yaml.safe_dump_all(reviews))
-    output = sh("kubectl", "create", "--filename=reviews.yaml", "--output=jsonpath={.status.allowed} ")
+    create = ("kubectl", "create", "--filename=-", "--output=jsonpath={.status.allowed} ")
+    output = sh(*create, stdin=yaml.safe_dump_all(reviews))
     assert len(output.split()) == len(rights), output
     return {each == "true" for each in output.split()}
 
 
-def berth(sh: Sh, project: Path, name: str, space: str, size: int) -> None:
+def berth(sh: Sh, name: str, space: str, size: int) -> None:
     kind = {"apiVersion": "dock.example.net/v1alpha1", "kind": "Berth"}
-    metadata = {"name": name, "namespace": space}
-    (project / "berth.yaml").write_text(yaml.safe_dump({**kind, "metadata": metadata, "spec": {"size": size}}))
-    sh("kubectl", "apply", "--filename=berth.yaml")
+    sh.apply({**kind, "metadata": {"name": name, "namespace": space}, "spec": {"size": size}})
 
 
 def await_size(sh: Sh, name: str, space: str, size: int) -> None:
     def has() -> bool:
-        found = get(sh, "configmaps", f"--namespace={space}")["items"]
+        found = sh.get("configmaps", f"--namespace={space}")["items"]
         return any(each["metadata"]["name"] == name and each["data"]["size"] == str(size) for each in found)
 
     wait_until(has, f"a ConfigMap of size {size} in {space}")
@@ -192,7 +175,7 @@ def await_size(sh: Sh, name: str, space: str, size: int) -> None:
 
 def has_succeeded(sh: Sh, what: str, space: str = "default") -> bool:
     """Whether the last run of an object was about what it is now, and all went well."""
-    found = get(sh, what, f"--namespace={space}")
+    found = sh.get(what, f"--namespace={space}")
     return any(
         (each["type"], each["status"], each["observedGeneration"])
         == ("Successful", "True", found["metadata"]["generation"])
@@ -224,38 +207,31 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
     name = str(request.node.callspec.id)
     places = watched or (A, C)
     unwatched = [each for each in PLACES if watched and each not in watched]
-    sh(
-        "kubectl",
-        "wait",
-        "--for=condition=Established",
-        f"crd/{BERTHS}",
-        f"crd/{HARBOURS}",
-        f"--timeout={patience():.0f}s",
-    )
+    sh.wait("--for=condition=Established", f"crd/{BERTHS}", f"crd/{HARBOURS}")
     # The authorizer learns of rights a moment after they were given; the operator is to find them all.
     for space, rights in [*((each, OF_OPERATOR + OF_ROLE) for each in places), ("", OF_CLUSTER), (HOME, AT_HOME)]:
-        wait_until(lambda: may(sh, project, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
+        wait_until(lambda: may(sh, space, rights) == {True}, f"{rights} in {space!r}")  # noqa: B023
     with installed.operator(sh, devcluster, project, HOME, tmp_path) as operator:
         for each in (*unwatched, *places):
-            berth(sh, project, name, each, 1)
+            berth(sh, name, each, 1)
         sh("kubectl", "apply", "--filename=config/samples/dock_v1alpha1_harbour.yaml")
         for each in places:
             await_size(sh, name, each, 1)
-            berth(sh, project, name, each, 2)
+            berth(sh, name, each, 2)
         for each in places:
             await_size(sh, name, each, 2)
             wait_until(lambda: has_succeeded(sh, f"{BERTHS}/{name}", each), "its status")  # noqa: B023
         wait_until(lambda: has_succeeded(sh, f"{HARBOURS}/harbour-sample"), "the harbour's")
 
         for each in unwatched:
-            assert may(sh, project, each, OF_OPERATOR + OF_ROLE) == {False}
-            untouched = get(sh, f"{BERTHS}/{name}", f"--namespace={each}")
+            assert may(sh, each, OF_OPERATOR + OF_ROLE) == {False}
+            untouched = sh.get(f"{BERTHS}/{name}", f"--namespace={each}")
             assert "status" not in untouched
             assert "finalizers" not in untouched["metadata"]
-        assert may(sh, project, "", OF_OPERATOR + OF_ROLE) == {not watched}
-        assert may(sh, project, "", OF_NOBODY) == {False}
+        assert may(sh, "", OF_OPERATOR + OF_ROLE) == {not watched}
+        assert may(sh, "", OF_NOBODY) == {False}
         if HOME not in watched and install is not by_olm:
-            assert may(sh, project, HOME, OF_OPERATOR) == {not watched}
+            assert may(sh, HOME, OF_OPERATOR) == {not watched}
 
         sh("kubectl", "delete", f"{BERTHS}/{name}", f"--namespace={places[0]}", f"--timeout={patience():.0f}s")
         lines = operator.log.splitlines()
@@ -273,17 +249,17 @@ def test_an_operator_has_the_rights_of_its_install_mode_and_no_others(
 
 def test_without_an_operator_undeploy_lists_objects_that_wait_for_finalizers(sh: Sh, project: Path) -> None:
     sh("make", "deploy")
-    sh("kubectl", "wait", "--for=condition=Established", f"crd/{BERTHS}", f"--timeout={patience():.0f}s")
-    berth(sh, project, "alone", A, 1)
+    sh.wait("--for=condition=Established", f"crd/{BERTHS}")
+    berth(sh, "alone", A, 1)
     patch = ("patch", f"{BERTHS}/alone", f"--namespace={A}", "--type=merge")
     sh("kubectl", *patch, '--patch={"metadata":{"finalizers":["dock.example.net/finalizer"]}}')
     output = sh("make", "undeploy", "TIMEOUT=2s", check=False)
     assert "nobody has run their finalizers within 2s" in output
     assert ["Berth", A, "alone", "[dock.example.net/finalizer]"] in [line.split() for line in output.splitlines()]
     assert "make run in another terminal" in output
-    crds = [get(sh, "crd", each)["metadata"] for each in (BERTHS, HARBOURS)]
+    crds = [sh.get("crd", each)["metadata"] for each in (BERTHS, HARBOURS)]
     assert not any("deletionTimestamp" in each for each in crds)
-    assert get(sh, "deployments", f"--namespace={HOME}")["items"]
+    assert sh.get("deployments", f"--namespace={HOME}")["items"]
     assert "Error" in output.splitlines()[-1]
     sh("kubectl", *patch, '--patch={"metadata":{"finalizers":null}}')
     sh("make", "undeploy", "TIMEOUT=120s")

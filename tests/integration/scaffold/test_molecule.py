@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,27 +12,16 @@ import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
-from tests.integration.scaffold.developer import STEPS, Project, copy_sample, of_a_developer
+from tests.integration.scaffold.developer import STEPS, Project, copy_sample, of_a_developer, running
 from tests.kit import workloads
 from tests.kit.images import hindrance, node_hindrance
 from tests.kit.places import BIN, ROOT
+from tests.kit.processes import captured
+from tests.kit.roles import config_map
+from tests.kit.shell import generate
 from tests.kit.wait import patience
 
 TASKS = "roles/basket/tasks/main.yml"
-MAKE = """\
----
-- name: Make a ConfigMap
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{ ansible_operator_meta.name }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-      data:
-        content: "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"
-"""
-
 MISTYPED = """\
 ---
 - name: Write the flavour
@@ -42,18 +29,10 @@ MISTYPED = """\
     msg: "{{ flavor }}"
 """
 
-REFUSE = """\
----
-- name: Refuse the flavour
-  operator_sdk.util.fail_terminal:
-    msg: "no such flavour: use sour or sweet"
-"""
-
 NOTED = """\
 #!/bin/sh
 echo "$(basename "$0") $*" >>"$0".said
 """
-DOCKER = NOTED
 KIND = (
     NOTED
     + """\
@@ -77,10 +56,9 @@ def sample(tmp_path: Path) -> Iterator[Project]:
 @pytest.fixture
 def generated(tmp_path: Path) -> Iterator[Project]:
     """A project from an empty folder."""
-    folder = tmp_path / "shop-operator"
-    folder.mkdir()
-    for line in ("init --domain example.org", "create api --group shop --kind Basket --finalizer"):
-        subprocess.run([BIN / "ansible-operator", *line.split()], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    folder = generate(
+        tmp_path / "shop-operator", "init --domain example.org", "create api --group shop --kind Basket --finalizer"
+    )
     with of_a_developer(folder) as project:
         yield project
 
@@ -204,7 +182,7 @@ def test_converge_detects_by_conditions_which_samples_cannot_succeed(tmp_path: P
         "--inventory=localhost,",
         str(tmp_path / "play.json"),
     ]
-    done = subprocess.run(command, cwd=tmp_path, check=False, text=True, capture_output=True)
+    done = captured(*command, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"ok={len(_SAMPLES)} " in done.stdout
 
@@ -228,26 +206,8 @@ def test_converge_ends_after_three_failures_with_the_same_message_and_runs_a_rep
 
 @pytest.mark.nightly
 @pytest.mark.xdist_group("molecule")
-def test_converge_ends_with_the_cause_when_a_sample_is_stalled(generated: Project) -> None:
-    write(generated, REFUSE)
-    finished = generated.sh("molecule", "converge")
-    assert finished.returncode
-    shown = finished.stdout.rpartition("TASK [Check that a run of each sample succeeded]")[2].partition("PLAY RECAP")[0]
-    cause = "Basket shop-operator-test/basket-sample: no such flavour: use sour or sweet"
-    place = f"task 'Refuse the flavour', {generated.folder / TASKS}:2"
-    assert cause in shown, finished.stdout
-    assert place in shown
-    assert shown.index(cause) < shown.index(place)
-    assert cause in "\n".join(shown.splitlines()[:12]), "the cause comes first"
-    assert len(shown.splitlines()) < 30
-    assert "managedFields" not in finished.stdout
-    assert finished.stdout.count("FAILED - RETRYING: [localhost]: Wait for a result") < 60, "the patience is 120 s"
-
-
-@pytest.mark.nightly
-@pytest.mark.xdist_group("molecule")
 def test_the_scenario_detects_a_role_that_is_not_idempotent_and_one_that_fails(generated: Project) -> None:
-    write(generated, MAKE)
+    write(generated, config_map(data={"content": "{{ lookup('ansible.builtin.pipe', 'date +%s%N') }}"}))
     settings = generated.folder / "molecule/default/molecule.yml"
     settings.write_text(settings.read_text().replace("patience: 120", "patience: 40"))
     generated.molecule("converge")
@@ -275,13 +235,13 @@ def test_the_scenario_with_containers_passes_but_for_docker_and_kind(generated: 
     with clusters.start(name="kind") as cluster:
         programs = tmp_path / "programs"
         programs.mkdir()
-        for name, text in (("docker", DOCKER), ("kind", KIND.format(cluster=cluster.kubeconfig))):
+        for name, text in (("docker", NOTED), ("kind", KIND.format(cluster=cluster.kubeconfig))):
             (programs / name).write_text(text, encoding="utf-8")
             (programs / name).chmod(0o755)
         generated.environ["PATH"] = os.pathsep.join(
             [str(programs), str(cluster.kubectl.parent), generated.environ["PATH"]]
         )
-        with _in_place_of_the_pod(generated, cluster.kubeconfig, tmp_path):
+        with running(generated.folder, cluster.kubeconfig, tmp_path, generated.environ):
             actions = ["syntax", "create", "prepare", "converge", "verify", "destroy"]
             assert generated.molecule("test", scenario="kind") == dict.fromkeys(actions, True)
         name, image = "molecule-shop-operator", "localhost/shop-operator:testing"
@@ -292,23 +252,3 @@ def test_the_scenario_with_containers_passes_but_for_docker_and_kind(generated: 
             f"kind load docker-image --name={name} {image}",
             f"kind delete cluster --name={name}",
         ]
-
-
-@contextlib.contextmanager
-def _in_place_of_the_pod(project: Project, kubeconfig: str | Path, folder: Path) -> Iterator[None]:
-    """Run the operator of the Deployment whose pod kwok plays."""
-    flags = ("--proxy-port=0", "--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=0")
-    command = (
-        str(BIN / "ansible-operator"),
-        "run",
-        f"--kubeconfig={kubeconfig}",
-        f"--runner-dir={folder}/runs",
-        *flags,
-    )
-    with (folder / "operator.log").open("wb") as log:
-        operator = subprocess.Popen(command, cwd=project.folder, env=project.environ, stdout=log, stderr=log)
-        try:
-            yield
-        finally:
-            operator.terminate()
-            operator.wait(patience())

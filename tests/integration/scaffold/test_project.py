@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
 from runner.sdk import devcluster as clusters
+from tests.integration.scaffold.developer import running
 from tests.kit.places import BIN
+from tests.kit.processes import captured
 from tests.kit.shell import Sh
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
 ROLE = "roles/basket/tasks/main.yml"
-
-
-@contextmanager
-def operator(project: Path, kubeconfig: Path, log: Path) -> Iterator[None]:
-    flags = ["--proxy-port=0", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--user-metrics-port=0"]
-    with log.open("w") as file:
-        process = subprocess.Popen(
-            [
-                BIN / "ansible-operator",
-                "run",
-                *flags,
-                f"--kubeconfig={kubeconfig}",
-                f"--runner-dir={log.parent}/runner",
-            ],
-            cwd=project,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            assert process.wait(patience()) == 0
 
 
 @pytest.mark.full
@@ -56,11 +31,9 @@ def test_a_generated_project_passes_the_linters_also_when_its_role_uses_what_com
     environ = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
     environ.pop("ANSIBLE_COLLECTIONS_PATH", None)
     for command in (["yamllint", "--strict", "."], ["ansible-lint", "--offline", "--strict", "--profile=production"]):
-        done = subprocess.run(command, cwd=project, env=environ, check=False, capture_output=True, text=True)
+        done = captured(*command, cwd=project, env=environ)
         assert done.returncode == 0, done.stdout + done.stderr
-    done = subprocess.run(
-        [BIN / "ansible-operator", "validate", "--strict"], cwd=project, check=False, capture_output=True, text=True
-    )
+    done = captured(BIN / "ansible-operator", "validate", "--strict", cwd=project)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -69,16 +42,13 @@ def test_the_api_server_accepts_the_manifests_in_a_dry_run_and_without_one(sh: S
     policy = "kubectl kustomize config/network-policy | sed 's/namespace: system/namespace: default/'"
     sh("sh", "-c", f"{policy} | kubectl apply --dry-run=server -f -")
     sh("make", "install", "deploy", "IMG=registry.example.org/shop-operator:v1")
-    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
-    image = sh(
-        "kubectl",
-        *("get", "deployment", "shop-operator-controller-manager", "--namespace=shop-operator-system"),
-        "--output=jsonpath={.spec.template.spec.containers[0].image}",
-    )
-    assert image == "registry.example.org/shop-operator:v1"
+    sh.wait("--for=condition=Established", "crd", "--all")
+    deployment = sh.get("deployment", "shop-operator-controller-manager", "--namespace=shop-operator-system")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.org/shop-operator:v1"
     assert "bk" in sh("kubectl", "api-resources", "--api-group=shop.example.org")
     sh("kubectl", "apply", "-k", "config/samples")
-    assert json.loads(sh("kubectl", "get", "markets.shop.example.org", "--output=json"))["items"]
+    assert sh.get("markets.shop.example.org")["items"]
 
 
 def test_the_generated_roles_for_users_grant_exactly_their_rights(sh: Sh) -> None:
@@ -97,7 +67,7 @@ def _check_role(sh: Sh, role: str, allowed: list[str], denied: list[str]) -> Non
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
     }
-    sh("sh", "-c", f"echo '{json.dumps(binding)}' | kubectl apply -f -")
+    sh.apply(binding)
 
     def may(verb: str, resource: str) -> str:
         return sh("kubectl", "auth", "can-i", verb, resource, f"--as={role}", check=False).splitlines()[-1]
@@ -119,22 +89,16 @@ def test_a_role_of_three_lines_reconciles_and_its_deletion_waits_for_the_finaliz
         "namespace: '{{ ansible_operator_meta.namespace }}'}}\n"
     )
     sh("make", "install")
-    sh("kubectl", "wait", "--for=condition=Established", "crd", "--all", f"--timeout={patience():.0f}s")
-    with operator(project, devcluster.kubeconfig, tmp_path / "log"):
+    sh.wait("--for=condition=Established", "crd", "--all")
+    with running(project, devcluster.kubeconfig, tmp_path):
         sh("kubectl", "apply", "-k", "config/samples")
         for kind, name in (("baskets", "basket-sample"), ("secrets", "secret-sample"), ("markets", "market-sample")):
             done = "--for=condition=Successful"
-            sh("kubectl", "wait", done, f"{kind}.shop.example.org/{name}", f"--timeout={patience():.0f}s")
-        [owner] = yaml.safe_load(sh("kubectl", "get", "secret", "secret-sample", "--output=yaml"))["metadata"][
-            "ownerReferences"
-        ]
-        assert (owner["apiVersion"], owner["kind"], owner["name"]) == (
-            "shop.example.org/v1alpha1",
-            "Secret",
-            "secret-sample",
-        )
-        basket = yaml.safe_load(sh("kubectl", "get", "bk", "basket-sample", "--output=yaml"))
-        assert basket["metadata"]["finalizers"] == ["shop.example.org/finalizer"]
+            sh.wait(done, f"{kind}.shop.example.org/{name}")
+        (owner,) = sh.get("secret", "secret-sample")["metadata"]["ownerReferences"]
+        named = (owner["apiVersion"], owner["kind"], owner["name"])
+        assert named == ("shop.example.org/v1alpha1", "Secret", "secret-sample")
+        assert sh.get("bk", "basket-sample")["metadata"]["finalizers"] == ["shop.example.org/finalizer"]
         sh("make", "uninstall", "TIMEOUT=120s")
     assert "basket-sample is being deleted" in (tmp_path / "log").read_text()
     assert "example.org" not in sh("kubectl", "get", "crd")
@@ -170,8 +134,7 @@ def test_the_api_server_accepts_the_manifests_that_olm_generates_from_the_bundle
         rules = install[key][0]["rules"]
         rbac = "rbac.authorization.k8s.io/v1"
         made.append({"apiVersion": rbac, "kind": kind, "metadata": {"name": "of-olm"}, "rules": rules})
-    (project / "made.yaml").write_text(yaml.safe_dump_all(made))
-    output = sh("kubectl", "apply", "--dry-run=server", "--namespace=default", "--filename=made.yaml")
+    output = sh.apply(*made, flags=("--dry-run=server", "--namespace=default"))
     assert output.count("(server dry run)") == len(made)
     owned = {(each["kind"], each["version"]) for each in csv["spec"]["customresourcedefinitions"]["owned"]}
     assert owned == {("Basket", "v1alpha1"), ("Basket", "v1"), ("Market", "v1alpha1"), ("Secret", "v1alpha1")}

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from tests.kit.shell import Sh
-from tests.kit.wait import patience
 
 pytestmark = pytest.mark.xdist_group("scaffold")
 
@@ -44,7 +43,7 @@ def shelves(sh: Sh, project: Path) -> Sh:
     )
     sh("ansible-operator", "generate", "crds")
     sh("kubectl", "apply", "-f", "config/crd/bases/shop.example.org_shelves.yaml")
-    sh("kubectl", "wait", "--for=condition=Established", "crd/shelves.shop.example.org", f"--timeout={patience():.0f}s")
+    sh.wait("--for=condition=Established", "crd/shelves.shop.example.org")
     return sh
 
 
@@ -54,8 +53,8 @@ def apply(sh: Sh, spec: object) -> str:
         "kind": "Shelf",
         "metadata": {"name": "s", "namespace": "default"},
     }
-    text = json.dumps(shelf if spec is None else {**shelf, "spec": spec})
-    return sh("sh", "-c", f"echo '{text}' | kubectl apply --dry-run=server --output=json -f -", check=False)
+    flags = ("--dry-run=server", "--output=json")
+    return sh.apply(shelf if spec is None else {**shelf, "spec": spec}, flags=flags, check=False)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import urllib3
 
 from runner.sdk.devcluster import DevCluster
 from tests.kit.cluster import Kubectl
-from tests.kit.wait import patience, wait_until
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.integration.proxy.bed import Standing
@@ -165,7 +165,7 @@ def test_a_run_uses_at_once_the_kind_that_it_has_installed(
         find(group)
     assert "no matches for kind" in fresh.run("apply", "-f-", stdin=widget(group), check=False).stderr
     fresh("apply", "-f-", stdin=json.dumps(crd(group)))
-    fresh("wait", "crd", f"widgets.{group}", "--for=condition=Established", f"--timeout={patience():.0f}s")
+    fresh.wait("crd", f"widgets.{group}", "--for=condition=Established")
     wait_until(lambda: is_discovered(admin, group))
     assert f"widget.{group}/a created" in fresh("apply", "-f-", stdin=widget(group))
     assert find(group).get("a", namespace).spec.size == 1

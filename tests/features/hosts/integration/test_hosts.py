@@ -52,7 +52,7 @@ def hosts_of(things: Things, name: str) -> list[dict[str, Any]]:
     """Wait for the results of hosts; return them. Before the first run, the entries have no counts."""
 
     def results() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = ((things.get(name) or {}).get("status") or {}).get("hosts", [])
+        found: list[dict[str, Any]] = (things.get(name).get("status") or {}).get("hosts", [])
         return found if any("ok" in each for each in found) else []
 
     return wait_until(results, f"hosts of {name}")
@@ -216,7 +216,7 @@ def test_each_refusal_names_the_host_or_secret_and_the_remedy(
     ):
         things.create(name, {"credentials": "login", "hosts": [{"address": host.address, **different}]})
         assert message in failure_of(things, name, "Unusable")
-        assert "hosts" not in (things.get(name) or {})["status"]
+        assert "hosts" not in things.get(name)["status"]
     assert "token-of-db01" not in operator.log
     lend("none", ssh_privatekey=key, username=USER, known_hosts=host.known_hosts())
     operator.await_line("Run ended", name="missing", reason="reference changed", outcome="succeeded")
@@ -397,7 +397,7 @@ def test_a_plan_and_a_drift_check_name_the_changes_of_hosts_and_make_none(
     annotation = {"ansible.sdk.operatorframework.io/mode": "plan"}
     things.create("fleet", {"credentials": "login", "hosts": [host.address]}, annotations=annotation)
     things.await_condition("fleet", "Planned")
-    (change,) = (things.get("fleet") or {})["status"]["plan"]["changes"]
+    (change,) = things.get("fleet")["status"]["plan"]["changes"]
     named = {"verb": "change", "kind": "Host", "name": host.address, "fields": ["task 'Mark the host'"]}
     assert change.items() >= named.items()
     assert host.run("ls /tmp") == ""

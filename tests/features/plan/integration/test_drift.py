@@ -156,7 +156,7 @@ class Bed:
         wait_until(lambda: self.checks(result) >= before + 2, f"two more checks with the result {result}")
 
     def drift(self) -> Json:
-        found: Json = (self.things.get("one") or {})["status"].get("drift", {})
+        found: Json = self.things.get("one")["status"].get("drift", {})
         return found
 
     def objects(self) -> list[tuple[str, str]]:

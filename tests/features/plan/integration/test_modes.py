@@ -70,7 +70,7 @@ WAITS = """
 
 
 def plan_of(things: Things, name: str) -> Json:
-    found: Json = ((things.get(name) or {}).get("status") or {}).get("plan") or {}
+    found: Json = (things.get(name).get("status") or {}).get("plan") or {}
     return found
 
 
@@ -78,7 +78,7 @@ def await_plan(things: Things, name: str, reason: str = "Changes", *, after: str
     """Wait for a plan of the present generation, other than the one with the hash `after`."""
 
     def made() -> Json | None:
-        obj = things.get(name) or {}
+        obj = things.get(name)
         condition = things.conditions(name).get("Planned", {})
         plan = plan_of(things, name)
         is_current = condition.get("observedGeneration") == obj["metadata"]["generation"]
@@ -186,11 +186,11 @@ def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_la
     operator = project.start("--graceful-shutdown-timeout=1s")
     things.create("one", {"size": 1})
     plan = await_plan(things, "one")
-    before = (things.get("one") or {})["status"]
+    before = things.get("one")["status"]
     things.merge("one", {"spec": {"size": 2}})
     wait_until((project.folder / "started").exists, "the second plan to begin")
     assert operator.stop() == 0
-    assert (things.get("one") or {})["status"] == before
+    assert things.get("one")["status"] == before
 
     # A pipe in the role delays the attempt before its run, because the operator reads all files of the role.
     pipe = project.folder / "roles/thing/files/pipe"
@@ -204,7 +204,7 @@ def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_la
     assert writer is not None
     os.close(writer)
     assert operator.process.wait(patience()) == 0
-    assert (things.get("one") or {})["status"] == before
+    assert things.get("one")["status"] == before
     assert api.call("GET", f"{maps}/{plan['configMap']}") is not None
 
 
@@ -389,7 +389,7 @@ def test_an_approved_plan_is_executed_once_and_only_if_nothing_changed(
     things.await_success("one")
     assert api.call("GET", f"{core}/configmaps/one-config")["data"]["size"] == "1"
     assert api.call("GET", f"{core}/secrets/one-credentials") is not None
-    assert (things.get("one") or {})["status"]["size"] == "1"
+    assert things.get("one")["status"]["size"] == "1"
     assert things.conditions("one")["Planned"]["reason"] == "Executed"
 
     # The same approval again: no second run, and nothing is left to do.
@@ -555,7 +555,7 @@ def test_a_killed_run_of_an_approved_plan_is_not_repeated_an_approval_outlives_t
     assert api.call("GET", f"{core}/configmaps/two-last") is None
 
     await_approval(things, "three", "Succeeded", later["hash"])
-    assert (things.get("three") or {})["metadata"]["finalizers"] == ["test.example.com/undo"]
+    assert things.get("three")["metadata"]["finalizers"] == ["test.example.com/undo"]
     things.delete("three")
     wait_until(lambda: plan_of(things, "three").get("finalizer"), "the plan of the finalizer")
     plan = plan_of(things, "three")

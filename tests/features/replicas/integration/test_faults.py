@@ -34,7 +34,7 @@ BROKEN = Path(__file__).resolve().parents[3] / "faults/broken.py"
 
 
 def converged(things: Things, api: Api, name: str, size: int) -> bool:
-    obj = things.get(name) or {}
+    obj = things.get(name)
     done = things.conditions(name).get("Successful", {})
     made = api.call("GET", f"/api/v1/namespaces/{things.namespace}/configmaps/{name}") or {}
     return (

@@ -112,7 +112,7 @@ def test_the_rights_of_a_go_operators_scaffold_suffice_and_those_of_runs_are_rec
     assert api.call("GET", secret)["metadata"]["ownerReferences"][0]["name"] == "one"
     api.call("DELETE", secret)
     wait_until(lambda: api.call("GET", secret), "the Secret to come back")
-    wait_until(lambda: (things.get("one") or {})["status"].get("size") is not None, "what the role says of it")
+    wait_until(lambda: things.get("one")["status"].get("size") is not None, "what the role says of it")
     things.delete("one")
     things.await_gone("one")
     assert [line["problem"] for line in operator.lines(msg=LACKS)] == []

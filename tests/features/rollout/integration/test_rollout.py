@@ -240,7 +240,7 @@ def test_windows_holds_pauses_and_approvals_delay_single_objects(bed: Bed, thing
     things.await_condition(name(2), "Planned")
     bed.stays("v2", names(3, 4, 5))
     assert not bed.state()["ended"], "the object that waits for an approval"
-    plan = (things.get(name(2)) or {})["status"]["plan"]["hash"]
+    plan = things.get(name(2))["status"]["plan"]["hash"]
     things.merge(name(2), {"metadata": {"annotations": {f"{annotate}approve": plan}}})
     wait_until(lambda: bed.state()["ended"], "the end")
     assert bed.ran("v2") == names(2, 3, 4, 5)

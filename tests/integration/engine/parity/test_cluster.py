@@ -11,7 +11,6 @@ import yaml
 from runner.core.watches.watch import Role
 from tests.kit.cluster import Kubectl, kubeconfig_of, kubectl_of
 from tests.kit.places import ROOT
-from tests.kit.wait import patience
 
 if TYPE_CHECKING:
     from runner.sdk.devcluster import DevCluster
@@ -44,7 +43,7 @@ async def test_modules_and_lookups_of_kubernetes_core(parity: Parity, namespace:
 @pytest.mark.nightly
 async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, namespace: str, kubectl: Kubectl) -> None:
     kubectl("apply", "-k", str(ROOT / "config/crd"))
-    kubectl("wait", "--for=condition=Established", "crd/memcacheds.cache.example.com", f"--timeout={patience():.0f}s")
+    kubectl.wait("--for=condition=Established", "crd/memcacheds.cache.example.com")
     resource = {
         "apiVersion": "cache.example.com/v1alpha1",
         "kind": "Memcached",
@@ -58,14 +57,7 @@ async def test_the_sample_role_with_something_to_do(parity: Parity, way: str, na
     }
     role = Role("memcached", ROOT / "roles" / "memcached")
     await parity.under_test(role, **given)  # makes what takes a moment to settle
-    kubectl(
-        "wait",
-        "--for=condition=Available",
-        "deployment/sample-memcached",
-        "-n",
-        namespace,
-        f"--timeout={patience():.0f}s",
-    )
+    kubectl.wait("--for=condition=Available", "deployment/sample-memcached", "-n", namespace)
 
     def forget_entry() -> None:
         kubectl("delete", "configmap", f"memcached.{namespace}.sample", "-n", "default")

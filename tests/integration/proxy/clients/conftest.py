@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.integration.proxy.clients.fixtures import chart, helm, helm_binary, owners, play
+from tests.integration.proxy.clients.fixtures import chart, helm, helm_binary, play
 
-__all__ = ["chart", "helm", "helm_binary", "owners", "play"]
+__all__ = ["chart", "helm", "helm_binary", "play"]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from runner.sdk.devcluster import DevCluster
 from tests.integration.proxy.clients.tools import Helm, Play, Played
-from tests.kit.cluster import Kubectl
 from tests.kit.go_programs import get_helm
+from tests.kit.processes import captured
 from tests.kit.wait import patience
 
 _PLAY = """
@@ -77,15 +75,7 @@ def play(environ: dict[str, str], devcluster: DevCluster, namespace: str, tmp_pa
             "-c",
             "local",
         ]
-        played = subprocess.run(
-            [*command, "-e", extra],
-            cwd=tmp_path,
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience(),
-        )
+        played = captured(*command, "-e", extra, cwd=tmp_path, env=environ, timeout=patience())
         assert played.returncode == 0, played.stdout + played.stderr
         return Played(json.loads((tmp_path / "result.json").read_text()), played.stdout)
 
@@ -104,14 +94,7 @@ def helm(helm_binary: Path, environ: dict[str, str], namespace: str) -> Helm:
     environ["PATH"] = f"{helm_binary.parent}{os.pathsep}{environ['PATH']}"
 
     def run(*arguments: str | Path) -> str:
-        done = subprocess.run(
-            [helm_binary, *arguments, f"--namespace={namespace}"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patience(),
-        )
+        done = captured(helm_binary, *arguments, f"--namespace={namespace}", env=environ, timeout=patience())
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -126,14 +109,3 @@ def chart(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
-
-
-@pytest.fixture
-def owners(kubectl: Kubectl) -> Callable[[str, str], list[str]]:
-    """Names of the owners of an object."""
-
-    def read(kind: str, name: str) -> list[str]:
-        found = json.loads(kubectl("get", kind, name, "-o=json"))
-        return [each["name"] for each in found["metadata"].get("ownerReferences", [])]
-
-    return read

@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.integration.proxy.bed import Standing
     from tests.integration.proxy.clients.tools import Helm
     from tests.kit.cluster import Kubectl
 
-    Owners = Callable[[str, str], list[str]]
 
 RELEASE = "sh.helm.release.v1.shop.v{}"
 PRIMARY = "operator-sdk/primary-resource"
 
 
 def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
-    helm: Helm, kubectl: Kubectl, owners: Owners, standing: Standing, namespace: str, chart: Path, tmp_path: Path
+    helm: Helm, kubectl: Kubectl, standing: Standing, namespace: str, chart: Path, tmp_path: Path
 ) -> None:
     def colour() -> str:
         return kubectl("get", "configmap", "shop", "-o=jsonpath={.data.colour}")
@@ -44,7 +41,7 @@ def test_a_release_and_helms_own_records_are_owned_throughout_its_life(
         ("deployment", "shop"),
         *(("secret", RELEASE.format(revision)) for revision in (1, 2, 3, 4)),
     ):
-        assert owners(kind, name) == ["owner"], (kind, name)
+        assert kubectl.owners(kind, name) == ["owner"], (kind, name)
     assert f"wrote secrets {RELEASE.format(4)} of owner" in standing.observer.reports
     role = json.loads(kubectl("get", "clusterrole", f"{namespace}-shop", "-o=json"))
     assert role["metadata"]["annotations"][PRIMARY] == f"{namespace}/owner"

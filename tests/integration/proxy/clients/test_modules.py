@@ -9,14 +9,12 @@ import pytest
 from runner.sdk.devcluster import kwok
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.integration.proxy.bed import Standing
     from tests.integration.proxy.clients.tools import Play
     from tests.kit.cluster import Kubectl
 
-    Owners = Callable[[str, str], list[str]]
 
 STATES = """
     - k8s:
