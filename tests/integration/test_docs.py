@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import re
 import shutil
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.places import ROOT
+from tests.kit.processes import captured
+from tests.kit.registry import serving
 
 if TYPE_CHECKING:
     from tests.kit.browser import Reader
@@ -24,13 +22,7 @@ pytestmark = pytest.mark.xdist_group("browser")
 
 
 def build(project: Path, site: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site],
-        cwd=project,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    done = captured(sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site, cwd=project)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -42,21 +34,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        """Write no line for a request."""
-
-
 @pytest.fixture
 def url(site: Path) -> Iterator[str]:
     """The address of the site."""
-    handler = functools.partial(_Quiet, directory=str(site))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    with serving(site) as address:
+        yield f"{address}/"
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_hosts(site: Path) -> None:
@@ -65,13 +47,6 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_other_hosts(si
     assert len(pages) > 50
     loaded = re.compile(r"""<(?:script|link(?! rel="canonical")|img|iframe)[^>]+(?:src|href)=["']?(?:https?:)?//""")
     assert [str(page) for page in pages if loaded.search(page.read_text())] == []
-
-
-def test_the_first_page_has_logo_install_line_buttons_picture_and_the_next_page(site: Path) -> None:
-    first = (site / "index.html").read_text()
-    wanted = ("pictures/logo.svg", "language-sh", 'class="md-button" href="guide/"', "pictures/page.webp")
-    assert [part for part in (*wanted, "footer__link--next") if part not in first] == []
-    assert (site / "pictures/page.webp").stat().st_size < 60 << 10
 
 
 @pytest.mark.nightly

@@ -28,7 +28,7 @@ with open(f"/proc/{os.getppid()}/comm") as file:
     parent = file.read().strip()
 if module.params["end_parent"]:
     os.kill(os.getppid(), 9)
-module.exit_json(parent=parent, hash_seed=os.environ.get("PYTHONHASHSEED"), there=os.environ.get("THERE"))
+module.exit_json(parent=parent, there=os.environ.get("THERE"))
 """.lstrip()
 HELPER = "import os\n\nPROCESS = os.getpid()\n"
 LOADED_BEFORE = """
@@ -128,22 +128,6 @@ async def test_a_preloaded_module_that_the_run_changes_is_run_as_changed(modules
     ran = await modules.run(playbook, environment=environment)
 
     assert ran.said("said") == ["old", "new"]
-
-
-async def test_modules_that_need_their_own_interpreter_get_a_new_one(modules: Runs) -> None:
-    seen = await said(
-        modules,
-        """
-- {whence: , register: plain}
-- {whence: , environment: {PYTHONHASHSEED: "7"}, register: seeded}
-- {whence: , async: 20, poll: 1, register: waited}
-- debug: {msg: "{{ [plain.parent, seeded.parent, seeded.hash_seed, waited.parent] }}"}
-""",
-    )
-
-    plain, seeded, seed, waited = seen[0]
-    assert (plain, seeded, seed) == (ZYGOTE, SHELL, "7")
-    assert waited != ZYGOTE
 
 
 async def test_a_loop_whose_zygote_is_killed_continues_with_the_next_item(modules: Runs) -> None:

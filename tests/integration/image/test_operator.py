@@ -15,7 +15,7 @@ import yaml
 from runner.sdk.devcluster import DevCluster
 from tests.kit.cluster import Kubectl, kubectl_of
 from tests.kit.images import Image, hindrance, stop
-from tests.kit.wait import patience, wait_for_program
+from tests.kit.wait import wait_for_program
 
 PATIENCE = 120.0
 SYSTEM = "crate-operator-system"
@@ -69,9 +69,7 @@ def deployed(devcluster: DevCluster, project: Path) -> None:
     manifests = yaml.safe_load_all(cluster.kubectl("kustomize", f"{project}/config/default"))
     given = yaml.safe_dump_all(each for each in manifests if each["kind"] != "Deployment")
     cluster.kubectl("apply", "-f", "-", stdin=given)
-    cluster.kubectl(
-        "wait", "--for=condition=Established", "crd/crates.store.example.net", f"--timeout={patience():.0f}s"
-    )
+    cluster.kubectl.wait("--for=condition=Established", "crd/crates.store.example.net")
 
 
 @pytest.fixture
@@ -126,14 +124,9 @@ def reconciles(image: Image, cluster: Cluster, folder: Path, user: str = "") -> 
 
 
 @pytest.mark.nightly
-def test_the_generated_projects_image_reconciles_as_its_own_user(
+def test_the_generated_projects_image_reconciles_as_an_arbitrary_user_of_group_0(
     crate: Image, cluster: Cluster, tmp_path: Path
 ) -> None:
-    reconciles(crate, cluster, tmp_path)
-
-
-@pytest.mark.nightly
-def test_it_reconciles_as_an_arbitrary_user_of_group_0(crate: Image, cluster: Cluster, tmp_path: Path) -> None:
     assert (crate.root / "opt/ansible/.ansible/collections/ansible_collections/kubernetes/core").is_dir()
     reconciles(crate, cluster, tmp_path, user=FOREIGN)
 

@@ -28,7 +28,9 @@ def test_an_operator_that_requires_the_warm_engine_is_not_ready_without_it(proje
     assert operator.get("/healthz") == "ok"
 
 
-def test_an_operator_that_prefers_the_warm_engine_is_ready_without_it_and_counts_it(project: Project) -> None:
+def test_an_operator_that_prefers_the_warm_engine_runs_objects_without_it_and_counts_it(
+    project: Project, things: Things
+) -> None:
     project.role("thing", "- debug: {msg: hi}")
     project.watch("thing")
     operator = project.start("--engine=auto", environment=ASTRAY)
@@ -38,6 +40,8 @@ def test_an_operator_that_prefers_the_warm_engine_is_ready_without_it_and_counts
     assert WHY in said["reason"]
     assert operator.is_ready()
     assert "ansible_operator_warm_engine_problem 1.0" in operator.get("/metrics")
+    things.create("one")
+    things.await_success("one")
 
 
 def servers_before_first_run(operator: Operator) -> int:

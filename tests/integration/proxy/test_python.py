@@ -1,4 +1,4 @@
-"""The Python client through the proxy: typed, dynamic, and what it streams."""
+"""Requested representations, and large objects of the Python client, through the proxy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import kubernetes.client
 import kubernetes.config
-import kubernetes.dynamic
-import kubernetes.stream
 import pytest
 
 from tests.kit.wait import patience
@@ -34,39 +32,6 @@ def client(standing: Standing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, **fields}
-
-
-def test_the_four_patches_pass(client: Any, namespace: str) -> None:
-    config_maps = kube.dynamic.DynamicClient(client).resources.get(api_version="v1", kind="ConfigMap")
-    for kind in ("json", "merge", "strategic-merge", "apply"):
-        config_maps.create(named(kind, data={"a": "b"}), namespace=namespace)
-        patch: Any = named(kind, data={"c": "d"})
-        if kind == "json":
-            patch = [{"op": "add", "path": "/data/c", "value": "d"}]
-        if kind == "apply":
-            done = config_maps.server_side_apply(patch, name=kind, namespace=namespace, field_manager="role")
-        else:
-            content_type = f"application/{kind}-patch+json"
-            done = config_maps.patch(patch, name=kind, namespace=namespace, content_type=content_type)
-        assert done.data.to_dict() == {"a": "b", "c": "d"}
-        assert [owner.name for owner in done.metadata.ownerReferences] == ["owner"]
-
-
-def test_a_command_runs_in_a_pod(client: Any, namespace: str, exec_pod: str) -> None:
-    core = kube.client.CoreV1Api(client)
-    session = kube.stream.stream(
-        core.connect_get_namespaced_pod_exec,
-        exec_pod,
-        namespace,
-        command=["sh", "-c", "echo here; echo there >&2"],
-        stdout=True,
-        stderr=True,
-        _preload_content=False,
-    )
-    session.run_forever(timeout=patience())
-    # The client forgets the socket of a session that the other side has ended.
-    session.sock.shutdown()
-    assert (session.read_stdout(), session.read_stderr()) == ("here\n", "there\n")
 
 
 def raw(standing: Standing, path: str, **headers: str) -> tuple[dict[str, str], bytes]:
