@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,6 +101,7 @@ def has_sdk() -> bool:
     return find_spec("runner.sdk") is not None
 
 
+@cache
 def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, str]]:
     """Return the parser, and the summary of each command."""
     parser: argparse.ArgumentParser = _Parser(

@@ -11,7 +11,7 @@ import pytest
 from tests.kit import wait
 from tests.kit.places import ROOT
 
-_IMPORT = re.compile(r"^\s*(?:from|import) (tests[\w.]*)(?: import (\w+))?", re.MULTILINE)
+_IMPORT = re.compile(r"^[ ]*(?:from|import) (tests[\w.]*)(?: import (\w+))?", re.MULTILINE)
 
 
 def _imported(*folders: str) -> set[str]:
@@ -24,6 +24,7 @@ def _imported(*folders: str) -> set[str]:
     }
 
 
+@pytest.mark.lengthy
 def test_no_module_imports_from_a_conftest() -> None:
     assert {each for each in _imported("bench", "hack", "tests") if "conftest" in each.partition(": ")[2]} == set()
 

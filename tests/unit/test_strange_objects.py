@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,8 @@ from runner.values import objects
 from runner.values.objects import GVK, ObjectKey, ObjectRef, Owner, claims_of
 from tests.kit.watch_values import watch_value
 
+pytestmark = pytest.mark.lengthy
+
 _SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))
 _NAMES = st.sampled_from(
     """
@@ -45,18 +48,7 @@ ANYTHING = st.recursive(
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_NAMES, inner, max_size=4)),
     max_leaves=8,
 )
-_OWN_TYPES = [
-    "Ready",
-    "Running",
-    "Successful",
-    "Failure",
-    "Planned",
-    "PlanStale",
-    "Drifted",
-    "Updated",
-    "Prunable",
-    "Stalled",
-]
+_OWN_TYPES = """Ready Running Successful Failure Planned PlanStale Drifted Updated Prunable Stalled""".split()  # noqa: SIM905 - a list of words
 CONDITIONS = st.lists(
     st.one_of(
         ANYTHING,

@@ -95,6 +95,7 @@ async def test_an_error_of_the_server_is_not_cached() -> None:
     assert (await judged(reviews)).verdict is AccessVerdict.ALLOWED
 
 
+@pytest.mark.lengthy
 async def test_no_token_is_kept_and_the_number_of_answers_is_bounded() -> None:
     server = Server()
     reviews = server.reviews()
@@ -104,6 +105,7 @@ async def test_no_token_is_kept_and_the_number_of_answers_is_bounded() -> None:
     assert "secret" not in repr(reviews._refused)
 
 
+@pytest.mark.lengthy
 async def test_many_invalid_tokens_do_not_remove_a_permission_from_the_cache() -> None:
     server = Server()
     reviews = server.reviews()

@@ -130,6 +130,7 @@ class Broken(Hooks):
         return Addition()
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("method", "error", "outcome"),
     [

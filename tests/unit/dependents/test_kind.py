@@ -80,6 +80,7 @@ class Watched:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+@pytest.mark.lengthy
 async def test_a_status_is_read_at_once_and_then_once_in_half_a_second_and_its_last_state_is_seen() -> None:
     async with Watched() as watched:
         watched.event("web", 0)
@@ -121,6 +122,7 @@ async def test_an_outage_delays_a_read_and_loses_none() -> None:
         assert [each.what for _, each in watched.notified] == ["changed: status"]
 
 
+@pytest.mark.lengthy
 async def test_a_refused_read_is_logged_once_with_the_rule_and_repeated_seldom_until_it_is_allowed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -122,6 +122,7 @@ def test_a_value_outside_of_json_is_refused_with_its_type() -> None:
         extravars.dump({"a": b"x"}, frozenset())
 
 
+@pytest.mark.lengthy
 def test_values_that_nest_too_deep_are_refused_by_their_key() -> None:
     deep: Any = []
     for _ in range(20000):

@@ -55,6 +55,7 @@ def test_words_of_a_spec_are_public_unless_their_key_is_sensitive(spec: Any, fou
     assert set(public.of_spec(spec)) == found
 
 
+@pytest.mark.lengthy
 def test_a_large_spec_is_examined_in_part() -> None:
     spec: dict[str, Any] = {f"field{number}": ["gateway"] * 100 for number in range(100_000)}
     assert len(list(public.of_spec(spec))) <= 10_000

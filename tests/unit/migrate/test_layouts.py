@@ -83,6 +83,7 @@ COPIES = (
 )
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("copies", COPIES)
 @pytest.mark.parametrize("place", [".", "build"])
 def test_roles_and_playbooks_are_read_where_the_dockerfile_copies_them(

@@ -13,6 +13,7 @@ from runner.values.errors import ApiUnavailableError
 pytestmark = pytest.mark.virtual_time
 
 
+@pytest.mark.lengthy
 async def test_work_that_fails_begins_again_with_backoff_and_other_work_continues(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -30,6 +30,7 @@ async def serving(host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) ->
         await runner.cleanup()
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nX: "])
 async def test_idle_connections_are_bounded_and_a_new_client_is_served(*, secure: bool, begun: bytes) -> None:

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.proxy.stage import (
-    Stage,
-    stand,
-)
+from tests.unit.proxy.stage import Stage, stand
 
 
 @pytest.fixture

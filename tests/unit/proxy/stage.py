@@ -157,14 +157,8 @@ def reply(body: bytes = b"{}", start: str = "200 OK", *headers: str) -> bytes:
 
 
 def make_run(**different: object) -> RunIdentity:
-    values: dict[str, object] = {
-        "ident": "job-1",
-        "owner": OWNER,
-        "inject": True,
-        "watch_dependents": True,
-        "service_account": "",
-    }
-    return RunIdentity(**{**values, **different})  # type: ignore[arg-type]
+    values: dict[str, object] = {"ident": "job-1", "owner": OWNER, "inject": True, "watch_dependents": True}
+    return RunIdentity(**{**values, "service_account": "", **different})  # type: ignore[arg-type]
 
 
 @dataclass

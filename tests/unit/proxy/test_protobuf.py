@@ -109,6 +109,7 @@ _REFERENCES = st.lists(
 )
 
 
+@pytest.mark.lengthy
 @given(_REFERENCES, st.dictionaries(_TEXTS, _TEXTS, max_size=3))
 def test_added_owners_can_be_read(references: list[dict[str, Any]], annotations: dict[str, str]) -> None:
     added = protobuf.add(enclosed(NAMED + DATA), described(ownerReferences=references, annotations=annotations))

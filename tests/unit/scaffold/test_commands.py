@@ -76,12 +76,14 @@ def test_a_new_project_names_the_commands_of_its_development(folder: Path, file:
     assert [command for command in named.split(";") if command not in text] == []
 
 
+@pytest.mark.lengthy
 def test_no_placeholder_is_left_in_any_file(folder: Path, begun: Type) -> None:
     begun("create api --group cache --kind Memcached --finalizer --generate-role --generate-playbook --short-name mc")
     begun("create api --group cache --kind Host --finalizer --generate-role --generate-playbook --inventory")
     assert not [path for path, text in snapshot(folder).items() if b"@{" in text or "@{" in path]
 
 
+@pytest.mark.lengthy
 def test_init_can_add_the_first_kind_at_once(folder: Path, typed: Type) -> None:
     code, out, _ = typed(
         "init --plugins=ansible --domain example.com --project-name mc --group cache --version v1 --kind Memcached "
@@ -147,6 +149,7 @@ def test_a_generated_project_is_valid(folder: Path, begun: Type, flags: str, run
     assert (report.problems.errors, report.problems.warnings) == ([], [])
 
 
+@pytest.mark.lengthy
 def test_a_role_that_is_there_is_used(folder: Path, begun: Type) -> None:
     (folder / "roles/memcached/tasks").mkdir(parents=True)
     (folder / "roles/memcached/tasks/main.yml").write_text("[]\n")
@@ -228,6 +231,7 @@ def test_a_stored_version_in_flow_style_is_copied_as_data(folder: Path, memcache
     assert parsed(path)["spec"]["versions"] == [stored, {**stored, "name": "v1", "storage": False}]
 
 
+@pytest.mark.lengthy
 def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, memcached: Type) -> None:
     path = folder / "config/crd/bases/cache.example.com_memcacheds.yaml"
     path.write_text(path.read_text().replace("storage: true", "storage: false"))

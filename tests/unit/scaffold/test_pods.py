@@ -187,6 +187,7 @@ def test_the_network_policy_admits_the_pods_of_runs(typed: Type) -> None:
     assert to["podSelector"]["matchLabels"].items() <= of_manager.items()
 
 
+@pytest.mark.lengthy
 def test_the_first_manifests_confine_namespaced_kinds_unless_the_watch_sets_the_field(typed: Type) -> None:
     assert typed("create api --group g --kind Region --namespaced=false")[0] == 0
     file = Path("watches.yaml")

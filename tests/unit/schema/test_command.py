@@ -130,6 +130,7 @@ def test_an_invalid_project_is_an_error(typed: Type, break_it: Callable[[], obje
     assert why in err
 
 
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("options", "spec"),
     [

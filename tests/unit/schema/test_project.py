@@ -154,6 +154,7 @@ def test_invalid_yaml_of_a_sample_is_an_error_with_its_line(errors: Any) -> None
     assert error.startswith(f"{SAMPLE}:2: error: invalid YAML in column ")
 
 
+@pytest.mark.lengthy
 def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_with_its_remedy(typed: Type) -> None:
     def warnings() -> list[str]:
         code, out, _ = typed("validate")
@@ -179,6 +180,7 @@ def test_a_watch_with_pods_in_a_project_without_their_manifests_is_a_warning_wit
     assert warnings() == []
 
 
+@pytest.mark.lengthy
 def test_a_service_account_that_no_manifest_defines_is_an_error(errors: Any) -> None:
     give_watch(serviceAccount="memcached-runs")
     (error,) = errors()

@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import runner
 from runner.app.features import OWN_STATUS
 from runner.core.status import kstatus
@@ -30,6 +32,7 @@ def made() -> Iterator[tuple[str, str]]:
                     yield path.name, getattr(module, kind.id)
 
 
+@pytest.mark.lengthy
 def test_each_condition_that_the_operator_makes_is_removed_from_what_a_plan_compares() -> None:
     kinds = dict(made())
     assert {"Updated", "Prunable", "Drifted", "Planned"} <= {kind for _, kind in made()}

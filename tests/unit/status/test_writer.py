@@ -253,6 +253,7 @@ async def test_a_change_during_the_repetition_of_a_refused_write_is_written_too(
     following.cancel()
 
 
+@pytest.mark.lengthy
 async def test_a_missing_right_delays_no_status_of_another_namespace() -> None:
     denied = 'User "op" cannot patch resource "things/status" in API group "g" in the namespace "b"'
     bed = _Bed(picky := _Picky(ForbiddenError(f"things is forbidden: {denied}", status=403), "in-b", "next-in-b"))

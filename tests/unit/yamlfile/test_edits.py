@@ -94,6 +94,7 @@ _VALUES = st.recursive(
 )
 
 
+@pytest.mark.lengthy
 @settings(max_examples=20)
 @given(st.lists(_VALUES, max_size=3), _VALUES, st.integers(1, 4))
 def test_whatever_the_list_holds_only_lines_are_added(held: list[object], behind: object, indent: int) -> None:
@@ -147,6 +148,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.lengthy
 @given(JSON)
 def test_any_json_comes_through_yaml_unchanged(value: Any) -> None:
     source = tree.expand("f", json.dumps(value), {})

@@ -23,6 +23,16 @@ from tests.kit.wait import until
 from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
+MEDIA = {
+    "create": "Content-Type: application/json",
+    "update": "Content-Type: application/json",
+    "apply": "Content-Type: application/apply-patch+yaml",
+    "merge": "Content-Type: application/merge-patch+json",
+    "strategic-merge": "Content-Type: application/strategic-merge-patch+json",
+}
+"""The media type of each way to write."""
+STARTS = dict.fromkeys(MEDIA, f"PATCH {PATH}/a") | {"create": f"POST {PATH}", "update": f"PUT {PATH}/a"}
+"""The method and target of each way to write."""
 REFERENCE = {"apiVersion": "cache.example.com/v1", "kind": "Memcached", "name": "sample", "uid": "uid-sample"}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 CORE = {
@@ -115,45 +125,50 @@ async def test_a_temporary_error_of_a_lookup_is_returned_and_no_object_is_create
     assert stage.api.seen == []
 
 
-@pytest.mark.parametrize("start", [f"PUT {PATH}/a", f"PATCH {PATH}/a"])
+@pytest.mark.parametrize("form", ["update", "apply"])
+@pytest.mark.parametrize(
+    ("existing", "is_owned"),
+    [
+        (None, True),
+        (config_map(uid="1"), False),
+        (config_map(uid="1", ownerReferences=[REFERENCE]), True),
+        (ForbiddenError("no", status=403), False),
+    ],
+    ids=["none", "of others", "of the owner", "unreadable"],
+)
 async def test_updates_and_applies_own_created_objects_and_do_not_change_existing_ones(
-    stage: Stage, cluster: FakeCluster, start: str
+    stage: Stage, cluster: FakeCluster, form: str, existing: Object | Exception | None, *, is_owned: bool
 ) -> None:
-    header = (
-        "Content-Type: application/json" if start.startswith("PUT") else "Content-Type: application/apply-patch+yaml"
-    )
-    key = ObjectKey("ns", "a")
-    seen = await send(stage, start, config_map(), header)
-    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-    cluster.existing[key] = config_map(uid="1")
-    seen = await send(stage, start, config_map(), header)
-    assert orjson.loads(seen.body) == config_map()
-    cluster.existing[key] = config_map(uid="1", ownerReferences=[REFERENCE])
-    seen = await send(stage, start, config_map(), header)
-    assert orjson.loads(seen.body)["metadata"]["ownerReferences"] == [REFERENCE]
-    cluster.existing[key] = ForbiddenError("no", status=403)
-    seen = await send(stage, start, config_map(), header)
-    assert orjson.loads(seen.body) == config_map()
+    if existing is not None:
+        cluster.existing[ObjectKey("ns", "a")] = existing
+    seen = await send(stage, STARTS[form], config_map(), MEDIA[form])
+    assert orjson.loads(seen.body) == (config_map(ownerReferences=[REFERENCE]) if is_owned else config_map())
 
 
-@pytest.mark.parametrize("kind", ["merge", "strategic-merge"])
-async def test_a_merge_patch_with_the_annotation_adopts_the_object(
-    stage: Stage, cluster: FakeCluster, kind: str
+@pytest.mark.parametrize("form", ["merge", "strategic-merge"])
+async def test_a_merge_patch_with_the_annotation_adopts_or_releases_the_object(
+    stage: Stage, cluster: FakeCluster, form: str
 ) -> None:
     cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1")
-    header = f"Content-Type: application/{kind}-patch+json"
-    plain = await send(stage, f"PATCH {PATH}/a", {"data": {"x": "y"}}, header)
-    assert orjson.loads(plain.body) == {"data": {"x": "y"}}
-    adopting = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {ADOPT: "true"}}}, header)
-    assert orjson.loads(adopting.body)["metadata"]["ownerReferences"] == [REFERENCE]
+
+    async def sent(patch: Object) -> Object:
+        body: Object = orjson.loads((await send(stage, STARTS[form], patch, MEDIA[form])).body)
+        return body
+
+    assert await sent({"data": {"x": "y"}}) == {"data": {"x": "y"}}
+    adopting = await sent({"metadata": {"annotations": {ADOPT: "true"}}})
+    assert adopting["metadata"]["ownerReferences"] == [REFERENCE]
+    cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
+    released = await sent({"metadata": {"annotations": {INJECT_OWNER: "false"}}})
+    removal = {"merge": [], "strategic-merge": [{"$patch": "delete", "uid": REFERENCE["uid"]}]}
+    assert released["metadata"]["ownerReferences"] == removal[form]
 
 
 @pytest.mark.parametrize("form", ["apply", "update", "merge"])
 async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners(
     stage: Stage, cluster: FakeCluster, form: str
 ) -> None:
-    suffix = {"update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
-    start = f"PUT {PATH}/a" if form == "update" else f"PATCH {PATH}/a?fieldManager=ansible"
+    start = STARTS[form] + ("" if form == "update" else "?fieldManager=ansible")
     key = ObjectKey("ns", "a")
     cluster.existing[key] = config_map(uid="1")
 
@@ -173,12 +188,10 @@ async def test_two_runs_that_adopt_an_object_at_the_same_time_both_become_owners
         run = replace(stage.run, owner=replace(stage.run.owner, ref=ref))
         stage.token = stage.identities.issue(run)
         wire = await stage.connect()
-        wire.send(stage.request(start, f"Content-Type: application/{suffix}", body=body))
+        wire.send(stage.request(start, MEDIA[form], body=body))
     await until(lambda: len(stage.api.seen) == 2)
-    assert {each["uid"] for each in orjson.loads(stage.api.seen[1].body)["metadata"]["ownerReferences"]} == {
-        "uid-sample",
-        "uid-two",
-    }
+    owners = orjson.loads(stage.api.seen[1].body)["metadata"]["ownerReferences"]
+    assert {each["uid"] for each in owners} == {"uid-sample", "uid-two"}
 
 
 OF_OWNERS = {
@@ -190,17 +203,15 @@ OF_OWNERS = {
 
 
 @pytest.mark.parametrize("existing", [None, {"uid": "1"}, {"uid": "1", "ownerReferences": [REFERENCE]}])
-@pytest.mark.parametrize("form", ["create", "apply", "update", "merge", "strategic-merge"])
+@pytest.mark.parametrize("form", MEDIA)
 async def test_a_watch_can_disable_annotations_about_owners(
     stage: Stage, cluster: FakeCluster, form: str, existing: dict[str, Any] | None
 ) -> None:
     if existing is not None:
         cluster.existing[ObjectKey("ns", "a")] = config_map(**existing)
-    start = {"create": f"POST {PATH}", "update": f"PUT {PATH}/a"}.get(form, f"PATCH {PATH}/a")
-    suffix = {"create": "json", "update": "json", "apply": "apply-patch+yaml"}.get(form, f"{form}-patch+json")
     body = config_map(annotations={"team": "a", **OF_OWNERS})
     stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
-    seen = orjson.loads((await send(stage, start, body, f"Content-Type: application/{suffix}")).body)
+    seen = orjson.loads((await send(stage, STARTS[form], body, MEDIA[form])).body)
     assert seen["metadata"]["annotations"] == {"team": "a"}
     is_new = form == "create" or (existing is None and "merge" not in form)
     is_kept = form in {"apply", "update"} and existing is not None and "ownerReferences" in existing
@@ -216,18 +227,6 @@ async def test_a_list_loses_the_annotations_of_each_object(stage: Stage) -> None
     assert [each["metadata"]["ownerReferences"] for each in sent] == [[REFERENCE]] * 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "sent"), [("merge", []), ("strategic-merge", [{"$patch": "delete", "uid": REFERENCE["uid"]}])]
-)
-async def test_a_merge_patch_with_the_annotation_removes_the_owner(
-    stage: Stage, cluster: FakeCluster, kind: str, sent: list[object]
-) -> None:
-    cluster.existing[ObjectKey("ns", "a")] = config_map(uid="1", ownerReferences=[REFERENCE])
-    header = f"Content-Type: application/{kind}-patch+json"
-    given_up = await send(stage, f"PATCH {PATH}/a", {"metadata": {"annotations": {INJECT_OWNER: "false"}}}, header)
-    assert orjson.loads(given_up.body)["metadata"]["ownerReferences"] == sent
-
-
 async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
     stage: Stage, cluster: FakeCluster
 ) -> None:
@@ -237,11 +236,8 @@ async def test_protobuf_gets_the_owner_and_keeps_every_owner_when_it_replaces(
     header = "Content-Type: application/vnd.kubernetes.protobuf"
     created = read((await send(stage, f"POST {PATH}", content, header)).body)
     replaced = read((await send(stage, f"PUT {PATH}/a", content, header)).body)
-    assert created == {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "a", "ownerReferences": [REFERENCE]},
-    }
+    metadata = {"name": "a", "ownerReferences": [REFERENCE]}
+    assert created == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     assert replaced is not None
     assert replaced["metadata"]["ownerReferences"] == [other, REFERENCE]
 

@@ -15,10 +15,10 @@ import pytest
 from runner.base.pki import Authority
 from runner.values.errors import ConfigError
 from tests.kit.wait import patience
-from tests.unit.proxy.stage import Message, Staged
+from tests.unit.proxy.stage import Message, Stage, Staged
 
 
-def text(pem: bytes) -> str:
+def encoded(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
 
 
@@ -38,25 +38,34 @@ def tls(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> ssl.S
     return context
 
 
-async def test_content_of_any_size_passes_tls_in_both_directions(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority
-) -> None:
-    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+@pytest.fixture(scope="session")
+def trusted(authority: Authority) -> dict[str, str]:
+    """Fields of a cluster in a kubeconfig that trusts the authority."""
+    return {"certificate-authority-data": encoded(authority.pair.certificate)}
 
-        async def echo(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(stage.reply(message.body))
 
-        stage.api.script = echo
-        wire = await stage.connect()
-        for size in (1, 16_384, 16_385, 5_000_000):
-            body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-            assert (await wire.ask(stage.request("POST /x", body=body))).body == body
-        assert stage.api.connections == 1
+@pytest.fixture
+async def stage(staged: Staged, tls: ssl.SSLContext, trusted: dict[str, str]) -> AsyncIterator[Stage]:
+    """A stage whose API server has a trusted certificate."""
+    async with staged(tls=tls, **trusted) as made:
+        yield made
+
+
+async def test_content_of_any_size_passes_tls_in_both_directions(stage: Stage) -> None:
+    async def echo(message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(stage.reply(message.body))
+
+    stage.api.script = echo
+    wire = await stage.connect()
+    for size in (1, 16_384, 16_385, 5_000_000):
+        body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+        assert (await wire.ask(stage.request("POST /x", body=body))).body == body
+    assert stage.api.connections == 1
 
 
 async def test_no_request_is_sent_to_a_server_of_another_authority(staged: Staged, tls: ssl.SSLContext) -> None:
     stranger = Authority.create("stranger").pair.certificate
-    async with staged(tls=tls, **{"certificate-authority-data": text(stranger)}) as stage:
+    async with staged(tls=tls, **{"certificate-authority-data": encoded(stranger)}) as stage:
         answer = await stage.get()
         assert answer.status == 503
         assert "CERTIFICATE_VERIFY_FAILED" in orjson.loads(answer.body)["message"]
@@ -65,63 +74,53 @@ async def test_no_request_is_sent_to_a_server_of_another_authority(staged: Stage
 
 @pytest.mark.parametrize(("name", "status"), [("named.example.com", 200), ("other.example.com", 503)])
 async def test_the_certificate_must_be_for_the_configured_server_name(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority, name: str, status: int
+    staged: Staged, tls: ssl.SSLContext, trusted: dict[str, str], name: str, status: int
 ) -> None:
-    cluster = {"certificate-authority-data": text(authority.pair.certificate), "tls-server-name": name}
-    async with staged(tls=tls, **cluster) as stage:
+    async with staged(tls=tls, **trusted, **{"tls-server-name": name}) as stage:
         assert (await stage.get()).status == status
 
 
-async def test_a_server_that_ends_tls_in_the_middle_breaks_the_answer(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority
-) -> None:
-    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
+async def test_a_server_that_ends_tls_in_the_middle_breaks_the_answer(stage: Stage) -> None:
+    async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
 
-        async def script(_: Message, __: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 200 OK\r\n\r\nhalf")
+    stage.api.script = script
+    wire = await stage.connect()
+    with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+        await wire.ask(stage.request())
+
+
+async def test_sessions_pass_tls(stage: Stage) -> None:
+    async def script(_: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        while data := await reader.read(1 << 16):
+            writer.write(data)
             await writer.drain()
-            await asyncio.sleep(0.05)
-            writer.transport.abort()
+        writer.close()
 
-        stage.api.script = script
-        wire = await stage.connect()
-        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
-            await wire.ask(stage.request())
-
-
-async def test_sessions_pass_tls(staged: Staged, tls: ssl.SSLContext, authority: Authority) -> None:
-    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
-
-        async def script(_: Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-                await writer.drain()
-            writer.close()
-
-        stage.api.script = script
-        wire = await stage.connect()
-        wire.send(stage.request("GET /exec", "Connection: Upgrade", "Upgrade: websocket"))
-        assert (await stage.read_head(wire.reader)).status == 101
-        sent = bytes(3_000_000)
-        wire.send(sent)
-        async with asyncio.timeout(patience()):
-            assert await wire.reader.readexactly(len(sent)) == sent
-        wire.close()
-        async with asyncio.timeout(patience()):
-            await stage.api.lost.wait()
+    stage.api.script = script
+    wire = await stage.connect()
+    wire.send(stage.request("GET /exec", "Connection: Upgrade", "Upgrade: websocket"))
+    assert (await stage.read_head(wire.reader)).status == 101
+    sent = bytes(3_000_000)
+    wire.send(sent)
+    async with asyncio.timeout(patience()):
+        assert await wire.reader.readexactly(len(sent)) == sent
+    wire.close()
+    async with asyncio.timeout(patience()):
+        await stage.api.lost.wait()
 
 
-async def test_credentials_that_were_renewed_need_new_connections(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority
-) -> None:
-    async with staged(tls=tls, **{"certificate-authority-data": text(authority.pair.certificate)}) as stage:
-        assert (await stage.get()).status == 200
-        credentials = stage.proxy._upstream._credentials
-        assert credentials.ssl is not None
-        credentials.ssl = ssl.create_default_context(cadata=authority.pair.certificate.decode())
-        assert (await stage.get()).status == 200
-        assert stage.api.connections == 2
+async def test_credentials_that_were_renewed_need_new_connections(stage: Stage, authority: Authority) -> None:
+    assert (await stage.get()).status == 200
+    credentials = stage.proxy._upstream._credentials
+    assert credentials.ssl is not None
+    credentials.ssl = ssl.create_default_context(cadata=authority.pair.certificate.decode())
+    assert (await stage.get()).status == 200
+    assert stage.api.connections == 2
 
 
 @dataclass
@@ -173,15 +172,14 @@ async def corridor() -> AsyncIterator[Corridor]:
 
 
 async def test_requests_go_through_a_tunnel_of_the_http_proxy(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority, corridor: Corridor
+    staged: Staged, tls: ssl.SSLContext, trusted: dict[str, str], corridor: Corridor
 ) -> None:
-    cluster = {"certificate-authority-data": text(authority.pair.certificate), "proxy-url": corridor.url}
-    async with staged(tls=tls, **cluster) as stage:
+    async with staged(tls=tls, **trusted, **{"proxy-url": corridor.url}) as stage:
         wire = await stage.connect()
         assert [(await wire.ask(stage.request())).status for _ in range(2)] == [200, 200]
         (request,) = corridor.requests
         assert request.startswith(f"CONNECT {stage.api.url.removeprefix('https://')} HTTP/1.1\r\n")
-        assert f"Proxy-Authorization: Basic {base64.b64encode(b'user:p@ss').decode()}\r\n" in request
+        assert f"Proxy-Authorization: Basic {encoded(b'user:p@ss')}\r\n" in request
 
 
 async def test_an_error_of_the_http_proxy_is_reported_without_its_password(staged: Staged, corridor: Corridor) -> None:
@@ -208,7 +206,7 @@ async def test_an_http_proxy_that_never_answers_keeps_no_connection(
 
 
 async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
-    staged: Staged, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.core.proxy.http.ends._CONNECT", 0.05)
     closed = asyncio.Event()
@@ -219,7 +217,7 @@ async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
         writer.close()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    async with staged(**{"certificate-authority-data": text(authority.pair.certificate)}) as stage, server:
+    async with server:
         credentials = stage.proxy._upstream._credentials
         credentials.base_url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         credentials.ssl = ssl.create_default_context()
@@ -229,15 +227,14 @@ async def test_a_server_that_never_ends_the_handshake_keeps_no_connection(
 
 
 async def test_tls_passes_the_tunnel_of_an_http_proxy_with_tls(
-    staged: Staged, tls: ssl.SSLContext, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    staged: Staged, tls: ssl.SSLContext, trusted: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "trusted.pem").write_bytes(authority.pair.certificate)
+    (tmp_path / "trusted.pem").write_bytes(base64.b64decode(trusted["certificate-authority-data"]))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "trusted.pem"))
     corridor = Corridor()
     server = await asyncio.start_server(corridor.serve, "127.0.0.1", 0, ssl=tls)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    cluster = {"certificate-authority-data": text(authority.pair.certificate), "proxy-url": url}
-    async with server, staged(tls=tls, **cluster) as stage:
+    async with server, staged(tls=tls, **trusted, **{"proxy-url": url}) as stage:
         assert (await stage.get()).status == 200
         assert len(corridor.requests) == 1
 

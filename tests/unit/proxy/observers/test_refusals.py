@@ -6,6 +6,7 @@ import gzip
 from dataclasses import replace
 
 import orjson
+import pytest
 
 from runner.core.proxy.protobuf import message, text
 from tests.unit.proxy.stage import Stage, Staged, make_run
@@ -83,6 +84,7 @@ async def test_refusals_for_other_reasons_are_not_recorded(stage: Stage) -> None
     assert stage.run.stats.forbidden() == ()
 
 
+@pytest.mark.lengthy
 async def test_a_run_that_meets_ever_new_refusals_costs_bounded_memory(stage: Stage) -> None:
     stage.api.answers(*(stage.reply(refused("get", f"kind{n}"), "403 Forbidden") for n in range(30)))
     for _ in range(30):
