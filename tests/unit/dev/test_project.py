@@ -1,20 +1,26 @@
-"""Edits of a project's files, and what `dev` does with them."""
+"""The operator of dev, and edits of the project that end and start it."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from runner.base.config import sources
 from runner.sdk.dev import operator
-from runner.sdk.dev.operator import Restarts
+from runner.sdk.dev.board import LiveView
+from runner.sdk.dev.operator import OperatorProcess, Restarts
 from runner.sdk.dev.project import Project
+from runner.sdk.dev.screen import Screen
 from runner.values.errors import ConfigError
+from tests.kit.wait import patience, wait_until
 
 pytestmark = pytest.mark.lengthy
 
@@ -146,3 +152,35 @@ def test_an_edit_of_a_finalizer_runs_no_object_again(bench: Bench, monkeypatch: 
     restarts.changed()
     restarts.apply()
     assert process.calls[-2:] == ["end", "start"]
+
+
+FAIL = "import sys; sys.stdin.readline(); print('error: no'); sys.exit(2)"
+WAIT = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); signal.pause()"
+
+
+def test_the_reason_of_an_end_is_there_with_the_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator, "_PROGRAM", FAIL)
+    failures: SimpleQueue[str] = SimpleQueue()
+
+    def notify() -> None:
+        failures.put(process.failure())
+
+    process = OperatorProcess((), os.environ, io.StringIO(), Screen(LiveView(), io.StringIO()), notify)
+    process.start()
+    assert failures.get(timeout=patience()) == "the operator exited with code 2: error: no"
+    process.close(patience())
+
+
+@pytest.mark.parametrize("hurries", [True, False])
+def test_a_process_that_does_not_end_in_time_is_killed(monkeypatch: pytest.MonkeyPatch, *, hurries: bool) -> None:
+    monkeypatch.setattr(operator, "_PROGRAM", WAIT)
+    log = io.StringIO()
+    process = OperatorProcess((), os.environ, log, Screen(LiveView(), io.StringIO()), lambda: None)
+    process.start()
+    wait_until(lambda: "ready" in log.getvalue(), "the process")
+    process.hurry()  # before it is ending
+    process.terminate()
+    if hurries:
+        process.hurry()
+    process.close(patience() if hurries else 0.1)
+    assert process.failure() == ""

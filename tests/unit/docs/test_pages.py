@@ -150,7 +150,7 @@ DONE = ("docs/guide.md", "docs/database.md")
 OTHER_YAML = {
     "ansible_operator_run:": "shows a variable; tests/integration/operator/test_variables.py reads it",
     "kind: Kustomization": "Flux's; what it reads of status is shown by tests/kit/kstatus.py",
-    "data:": "Argo CD's; run by tests/unit/test_argocd.py",
+    "data:": "Argo CD's; run by tests/unit/status/test_kstatus.py",
     "images:": "ansible-builder's; its version 3.2 built it, and the image ran a role in a pod",
     "kind: NetworkPolicy": "Kubernetes'; tests/unit/scaffold/test_pods.py compares it with the labels and the port",
     "kind: Dashboard": "an object; tests/e2e/test_readme.py creates it",

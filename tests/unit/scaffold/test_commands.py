@@ -63,19 +63,6 @@ def test_the_makefile_of_a_project_has_the_targets_of_the_contract(folder: Path,
     assert all(f"\n{target}:" in makefile for target in targets.split())
 
 
-@pytest.mark.usefixtures("begun")
-@pytest.mark.parametrize(
-    ("file", "named"),
-    [
-        ("README.md", "ansible-operator dev;generate crds;validate;plan --all;logs KIND/NAME;molecule test;make help"),
-        ("Makefile", "\ndev: ## ;\nvalidate: ## ;\ntest: ## ;\nrun: ## "),
-    ],
-)
-def test_a_new_project_names_the_commands_of_its_development(folder: Path, file: str, named: str) -> None:
-    text = (folder / file).read_text()
-    assert [command for command in named.split(";") if command not in text] == []
-
-
 @pytest.mark.lengthy
 def test_no_placeholder_is_left_in_any_file(folder: Path, begun: Type) -> None:
     begun("create api --group cache --kind Memcached --finalizer --generate-role --generate-playbook --short-name mc")
