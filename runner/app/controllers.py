@@ -24,7 +24,6 @@ from runner.core.reconcile.runs import JobFactory, Runs, bounds_of
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.watch import Watch
 from runner.engines.plugin import OpenEngine
-from runner.values.objects import Object
 
 _log = log.get(__name__)
 
@@ -83,12 +82,8 @@ def _kind(watch: Watch, engine: OpenEngine, operator: Operator, of_runs: RunPart
 
 def _status(scope: WatchScope, operator: Operator) -> StatusWriter:
     watch = scope.watch
-
-    def refused(obj: Object, why: str) -> None:
-        scope.about(obj).refused(why)
-
     writer = StatusWriter(
-        *(operator.client, watch.gvk, operator.leadership, refused, scope.own),
+        *(operator.client, watch.gvk, operator.leadership, lambda obj, why: scope.about(obj).refused(why), scope.own),
         enabled=watch.manage_status,
         health=watch.health_conditions,
     )

@@ -134,6 +134,11 @@ def uid_of(obj: Mapping[str, Any]) -> str:
     return metadata(obj).get("uid") or ""
 
 
+def version_of(obj: Mapping[str, Any]) -> str:
+    """Read `metadata.resourceVersion`."""
+    return str(metadata(obj).get("resourceVersion") or "")
+
+
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Return True if the object has a deletion timestamp."""
     return bool(metadata(obj).get("deletionTimestamp"))

@@ -35,7 +35,7 @@ from runner.core.watches.watch import Watch
 from runner.values.backoff import JitteredBackoff
 from runner.values.digests import digest
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, uid_of, version_of
 
 _SAVING_AGAIN = (10.0, 600.0)
 """Shortest and longest seconds until the next attempt after the storage refused to save."""
@@ -255,7 +255,7 @@ class Dependents:
         if owner.namespaced and key.namespace != target.key.namespace and not kind.ledger.concerns(key):
             # Its earlier events came when the annotation did not count.
             state = self._state(resource, obj, suspect=False)
-            kind.ledger.wrote(kind.scope_of(key), key, RunWrite(target, uid_of(obj), _version(obj), state))
+            kind.ledger.wrote(kind.scope_of(key), key, RunWrite(target, uid_of(obj), version_of(obj), state))
 
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's create, update or patch, also of a subresource."""
@@ -270,7 +270,7 @@ class Dependents:
             kind = self._vouch(owner.ref.gvk, resource)
         if kind is None or not (kind.ledger.concerns(key) or (state is not None and state.targets)):
             return
-        write = RunWrite(target, uid_of(obj), _version(obj), state)
+        write = RunWrite(target, uid_of(obj), version_of(obj), state)
         for notification in kind.ledger.wrote(kind.scope_of(key), key, write):
             self._on_change(notification)
         self._deferred.wrote(ObjectRef(kind.gvk, key), write, trigger=self._rules.trigger_of(target))
@@ -458,7 +458,3 @@ class Dependents:
             else:
                 self._unsaved.set()
                 await asyncio.sleep(backoff.next())
-
-
-def _version(obj: Object) -> str:
-    return str(metadata(obj).get("resourceVersion") or "")

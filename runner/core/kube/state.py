@@ -26,7 +26,7 @@ from runner.core.kube.meaning import Meaning, meaning
 from runner.core.kube.rights import Right
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import PASSING, ApiError, ConflictError, NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, annotations_of, key_of, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, annotations_of, key_of, uid_of, version_of
 
 CONFIG_MAPS = ApiResource(GVK("", "v1", "ConfigMap"), "configmaps", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
 SECRETS = ApiResource(GVK("", "v1", "Secret"), "secrets", True, frozenset(), frozenset())  # noqa: FBT003 - namespaced
@@ -178,7 +178,7 @@ class ClusterState(StateStore):
         key, data = key_of(obj), {str(name): str(text) for name, text in (obj.get("data") or {}).items()}
         if self.resource is SECRETS:
             data = {name: base64.b64decode(text).decode(errors="replace") for name, text in data.items()}
-        version = str(metadata(obj).get("resourceVersion") or "")
+        version = version_of(obj)
         name = key.name.removeprefix(self.prefix)
         return Stored(name, data, version, key.namespace, uid_of(obj), annotations_of(obj))
 

@@ -53,7 +53,7 @@ from runner.core.kube.watch_events import (
 from runner.core.kube.watch_health import WatchHealth, WatchState
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
-from runner.values.objects import GVK, Object, ObjectKey, key_of, metadata
+from runner.values.objects import GVK, Object, ObjectKey, key_of, version_of
 
 _EARLY = 2.0
 """Seconds before its timeout at which a watch may end and still end regularly."""
@@ -181,7 +181,7 @@ class WatchStream:
             self._has_bookmarks = True
         else:
             take(Deleted(obj) if kind == "DELETED" else Applied(obj))
-        self._version = str(metadata(obj).get("resourceVersion") or "")
+        self._version = version_of(obj)
 
 
 def _decode(line: bytes, request: str) -> tuple[str, Object]:

@@ -120,14 +120,6 @@ class Part:
         return {}
 
 
-def _no_parts(_base: ProxyBase) -> ProxyParts:
-    return ProxyParts()
-
-
-def _no_part(_base: PartBase) -> None:
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
     """An option of the operator. Functions beside it make its hooks: their order is that of all features."""
@@ -145,9 +137,9 @@ class Feature:
     """Folders of callbacks of Ansible, for each run."""
     masks: bool = False
     """True if it masks secret values of runs. The operator does not start without such a feature."""
-    proxy: Callable[[ProxyBase], ProxyParts] = _no_parts
+    proxy: Callable[[ProxyBase], ProxyParts] = lambda _: ProxyParts()
     """Returns handlers of the proxy, of an operator or of a preview. An operator also has those of `Part`."""
-    part: Callable[[PartBase], Part | None] = _no_part
+    part: Callable[[PartBase], Part | None] = lambda _: None
     """Returns the part of an operator; None: no watch and no flag uses it. Raises ConfigError for invalid settings."""
     environments: Callable[[Watch, Mapping[str, str]], Sequence[Mapping[str, str]]] | None = None
     """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""

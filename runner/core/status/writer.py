@@ -26,7 +26,7 @@ from runner.core.status.report import OBSERVED, OwnStatus, StatusReport
 from runner.values.backoff import JitteredBackoff
 from runner.values.errors import PASSING, ApiError, ForbiddenError, LeaseLostError, NotFoundError
 from runner.values.lease_guard import Leadership, LeaseGuard
-from runner.values.objects import GVK, Object, ObjectKey, key_of, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, key_of, uid_of, version_of
 
 _MAX_DELAY = 5.0
 _BETWEEN_CONFLICTS = (0.005, 0.5)
@@ -205,7 +205,7 @@ class StatusWriter:
         if fresh is None:
             self._kept.drop(seen)
             return seen, False
-        if fresh.get("status") != seen.get("status") or (not is_refused and _version(fresh) != _version(seen)):
+        if fresh.get("status") != seen.get("status") or (not is_refused and version_of(fresh) != version_of(seen)):
             return fresh, True
         if is_refused and report.health and self._health and uid_of(seen) not in self._unhealthy:
             self._note_unhealthy(seen)
@@ -295,7 +295,3 @@ class StatusWriter:
         if self._health and "status.conditions[].reason" in lost:
             self._do_without_health()  # only reasons distinguish our conditions from a role's
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)
-
-
-def _version(obj: Object) -> object:
-    return metadata(obj).get("resourceVersion")

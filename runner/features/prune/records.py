@@ -33,7 +33,7 @@ from runner.values.errors import (
     NotFoundError,
 )
 from runner.values.lease_guard import LeaseGuard
-from runner.values.objects import Object, ObjectKey, ObjectRef, Owner, is_deleting, key_of, metadata, uid_of
+from runner.values.objects import Object, ObjectKey, ObjectRef, Owner, is_deleting, key_of, uid_of, version_of
 
 
 @dataclass(slots=True)
@@ -302,7 +302,7 @@ class PruneDeletion:
 
     async def _delete(self, entry: CreatedObject, obj: Object, owner: Owner) -> None:
         resource = await self._discovery.find(entry.gvk)
-        version = str(metadata(obj).get("resourceVersion") or "")
+        version = version_of(obj)
         await self._client.delete(resource, key_of(obj), uid=entry.uid, version=version, user=self._user)
         for observer in self._observers:
             observer.deleted(owner, resource, obj)

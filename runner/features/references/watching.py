@@ -36,7 +36,7 @@ from runner.features.references.state import (
     SpecReferences,
     references_of,
 )
-from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, Owner, key_of, mapping, uid_of, version_of
 
 _PATIENCE = 5.0
 """Maximum seconds that a run waits for its references."""
@@ -217,7 +217,7 @@ class References(AccessObserver):
     def wrote(self, owner: Owner, resource: ApiResource, obj: Object) -> None:
         """Process the response to a run's write."""
         if owner.ref.gvk in self._watches and self._is_referenced_kind(resource):
-            version = str(metadata(obj).get("resourceVersion") or "")
+            version = version_of(obj)
             self._deferred.wrote(owner.ref, uid_of(obj), version)
 
     def deleted(self, owner: Owner, resource: ApiResource, answer: Object) -> None:

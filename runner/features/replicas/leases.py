@@ -12,7 +12,7 @@ from typing import Any
 from runner.core.kube.client import Client
 from runner.features.replicas.election import LeaseRecord
 from runner.values.errors import NotFoundError
-from runner.values.objects import Object, metadata
+from runner.values.objects import Object, version_of
 
 _API = "coordination.k8s.io/v1"
 _DEFAULT_SECONDS = 15
@@ -65,4 +65,4 @@ def _read(obj: Object) -> tuple[LeaseRecord, str]:
         renewed=str(spec.get("renewTime") or ""),
         transitions=int(spec.get("leaseTransitions") or 0),
     )
-    return record, str(metadata(obj).get("resourceVersion") or "")
+    return record, version_of(obj)
