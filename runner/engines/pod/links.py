@@ -19,23 +19,26 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from weakref import WeakSet
 
 import orjson
 
-from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, PROTOCOL, Kind
+from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, Kind
 from runner.base import log
-from runner.core.proxy.http.limits import LARGE, Newcomers, Turn, Turns
+from runner.core.proxy.http.limits import Newcomers, Turn, Turns
 from runner.core.proxy.http.tls import TlsServer
 from runner.engines.pod.connection import (
     AgentConnection,
+    AgentLink,
+    FirstFrame,
     Hello,
     MalformedError,
-    MetricsConnection,
     MetricsHello,
-    Receiver,
     parse,
+    refuse,
+    switch,
 )
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.spool import Frame
@@ -54,7 +57,8 @@ _MOST_METRICS = 64
 _PIECE = 256 * 1024
 _TURNS = 1000
 """Maximum iterations of the event loop; a few are usually enough."""
-_NOT_HERE = "the run is not here"
+_NOT_HERE, _ENDED = "the run is not here", "the run was ended"
+"""Reasons for which an agent is refused."""
 _log = log.get(__name__)
 
 
@@ -74,21 +78,22 @@ class AgentEnd:
     unused: str = ""
 
 
-class Link:
+class Link(AgentLink):
     """One run's connection to its agent."""
 
     accepts = frozenset({Kind.DATA, Kind.END, Kind.PONG})
 
     def __init__(self, links: Links, token: str, order: Path, applied: int) -> None:
+        super().__init__(token)
         self._links = links
-        self.token = token
         self._order = order
-        self._connection: AgentConnection | None = None
-        self._agent: str | None = None
         self._sending: asyncio.Task[None] | None = None
         self._received = applied
-        self._frames: deque[Frame] = deque()
+        self._frames: deque[tuple[Frame, Turn | None]] = deque()
         self._size = 0
+        self._has_space = asyncio.Event()
+        self._turn: Turn | None = None
+        """Turn of the large frame that the engine processes."""
         self._is_ended = False
         self._arrived = asyncio.Event()
         self._failure: Exception | None = None
@@ -98,20 +103,12 @@ class Link:
         self._text_size = 0
         self._is_stopping = False
         self._is_recorded = False
-        self._is_fenced = False
+        self._to_send = asyncio.Event()
         self._metrics: WeakSet[asyncio.Transport] = WeakSet()
         self._gone = asyncio.Event()
-        self.connects = 0
-        """How often the agent was accepted."""
-        self.turn: Turn | None = None
-
-    @property
-    def is_connected(self) -> bool:
-        """True while an agent is connected."""
-        return self._connection is not None
 
     async def receive(self) -> Frame:
-        """Return the next frame.
+        """Return the next frame. The one before it counts as processed.
 
         Raises MalformedError instead of an invalid frame and each later one, OSError if the order cannot be read, and
         ClosedError after `fence` or `close`.
@@ -122,10 +119,10 @@ class Link:
                 raise self._failure
             self._arrived.clear()
             await self._arrived.wait()
-        frame = self._frames.popleft()
+        frame, self._turn = self._frames.popleft()
         self._size -= len(frame.payload) + _FRAME
-        if self._connection is not None and self._size < _READ_AHEAD // 2:
-            self._connection.resume()
+        if self._size < _READ_AHEAD // 2:
+            self._has_space.set()
         return frame
 
     def acknowledge(self, number: int, text: str) -> None:
@@ -137,20 +134,18 @@ class Link:
         while self._text_size > _MOST_TEXT and len(self._unconfirmed) + len(self._unsent) > 1:
             _, dropped = (self._unconfirmed or self._unsent).popleft()
             self._text_size -= len(dropped)
-        self.resume_texts()
+        self._to_send.set()
 
     def stop(self) -> None:
         """Request the end of Ansible, also after a reconnect. The agent sends the last frame when it has ended."""
         self._is_stopping = True
-        self._cancel_order()
         if self._connection is not None:
             self._connection.send(Kind.STOP)
 
     async def recorded(self, within: float) -> bool:
         """Notify the agent that the outcome is recorded; return True if it ended within this time in seconds."""
         self._is_recorded = True
-        if self._connection is not None:
-            self._connection.send(Kind.RECORDED)
+        self._to_send.set()
         try:
             async with asyncio.timeout(within):
                 await self._gone.wait()
@@ -160,64 +155,63 @@ class Link:
 
     def fence(self) -> None:
         """Refuse the run finally, and drop all frames that were not received."""
-        self._is_fenced = True
-        connection = self._detach()
-        if connection is not None:
-            connection.refuse("the run was ended", final=True)
+        self.is_fenced = True
+        if (connection := self._detach()) is not None:
+            connection.refuse(_ENDED, final=True)
         self._end(ClosedError("the run is fenced"))
 
     def close(self) -> None:
         """Forget the run. Its agent is refused, but not finally: another operator can have the run."""
         self._links.forget(self)
-        connection = self._detach()
-        if connection is not None:
-            connection.abort()
+        self._drop()
         self._end(ClosedError("the run is closed"))
 
     # For the server and the connection.
 
-    def attach(self, connection: AgentConnection, hello: Hello) -> Link | None:
-        """Accept an agent that has the token, or refuse it and return None."""
-        objection = self._objection(hello)
-        if objection or self._is_fenced:
-            self._links.refused += 1
-            _log.debug("Agent refused", reason=objection, final=self._is_fenced)
-            connection.refuse(objection, final=self._is_fenced)
-            return None
-        replaced = self._detach()
-        if replaced is not None:
-            replaced.abort()
-        self._agent = hello.agent
-        self._connection = connection
-        self.connects += 1
+    def objection(self, hello: Hello) -> str:
+        """Return why the agent is refused, or an empty text.
+
+        Unless the run is fenced, the agent tries again: another operator can accept it, or this one can fence the run.
+        """
+        if self.is_fenced:
+            return _ENDED
+        if objection := super().objection(hello):
+            return objection
+        if self._failure is None and hello.last < self._received:
+            self.fail(MalformedError(f"frames are lost: the agent has {hello.last}, {self._received} were received"))
+        return "" if self._failure is None else f"the run failed: {self._failure}"
+
+    def attach(self, connection: AgentConnection, hello: Hello) -> None:
+        """Use the new connection of the agent."""
+        super().attach(connection, hello)
         self._links.resumes += self.connects > 1
         _log.debug("Agent connected", connects=self.connects, applied=self._received, last=hello.last)
         connection.send(Kind.WELCOME, payload=orjson.dumps({"applied": self._received}))
-        if self._size > _READ_AHEAD:
-            connection.pause()
         if self._is_stopping:
             connection.send(Kind.STOP)
-        elif not hello.has_order and not hello.last:
-            self._sending = asyncio.create_task(self._send_order(connection))
         self._unsent.extendleft(reversed(self._unconfirmed))
         self._unconfirmed.clear()
         self._confirm(self._unsent, hello.acknowledged)
-        self.resume_texts()
-        if self._is_recorded:
-            connection.send(Kind.RECORDED)
-        return self
+        needs_order = not hello.has_order and not hello.last
+        self._sending = asyncio.create_task(self._send(connection, needs_order=needs_order))
 
     def attach_metrics(self, transport: asyncio.Transport) -> bool:
         """Accept a connection with metrics of the run's role until the run ends.
 
         Return False if it has ended, or has too many connections.
         """
-        if self._is_fenced or len(self._metrics) >= _MOST_METRICS:
+        if self.is_fenced or len(self._metrics) >= _MOST_METRICS:
             return False
         self._metrics.add(transport)
         return True
 
-    def receive_frame(self, kind: int, number: int, payload: bytes) -> None:
+    async def space(self) -> None:
+        """Wait until the engine has received most frames, if they are many."""
+        if self._size > _READ_AHEAD:
+            self._has_space.clear()
+            await self._has_space.wait()
+
+    def receive_frame(self, kind: int, number: int, payload: bytes, turn: Turn | None) -> None:
         """Process a frame of the agent."""
         if kind == Kind.PONG:
             self._confirm(self._unconfirmed, number)
@@ -231,94 +225,72 @@ class Link:
             parse(AgentEnd, payload)
         self._received = number
         self._links.frames += 1
-        self._frames.append(Frame(number, payload, end=self._is_ended))
+        self._frames.append((Frame(number, payload, end=self._is_ended), turn))
         self._size += len(payload) + _FRAME
-        if self._size > _READ_AHEAD and self._connection is not None:
-            self._connection.pause()
         self._arrived.set()
 
     def fail(self, error: Exception) -> None:
         """Let `receive` raise this error after the frames that it has not returned."""
-        connection = self._detach()
-        if connection is not None:
-            connection.abort()
+        self._drop()
         self._failure = self._failure or error
         self._arrived.set()
 
-    def resume_texts(self) -> None:
-        """Send texts while the agent reads them."""
-        while self._unsent and self._connection is not None and not self._connection.is_congested:
-            number, text = self._unsent.popleft()
-            self._unconfirmed.append((number, text))
-            self._connection.send(Kind.ACKNOWLEDGED, number, text)
-
     def lose(self, connection: AgentConnection, *, orderly: bool) -> None:
         """Wait for the next connection."""
-        if self._connection is connection:
-            self._detach()
-            _log.debug("Agent disconnected", orderly=orderly)
-            if orderly and self._is_recorded:
-                self._gone.set()
+        if self._connection is connection and orderly and self._is_recorded:
+            self._gone.set()
+        super().lose(connection, orderly=orderly)
 
     # Internal.
 
-    def _objection(self, hello: Hello) -> str:
-        """Return why the agent is refused, or an empty text.
-
-        Unless the run is fenced, the agent tries again: another operator can accept it, or this one can fence the run.
-        """
-        if self._is_fenced:
-            return "the run was ended"
-        if hello.protocol != PROTOCOL:
-            return f"protocol {hello.protocol} is not supported, only {PROTOCOL}"
-        if self._agent not in {None, hello.agent}:
-            return "another agent has this run"
-        if self._failure is None and hello.last < self._received:
-            self.fail(MalformedError(f"frames are lost: the agent has {hello.last}, {self._received} were received"))
-        return "" if self._failure is None else f"the run failed: {self._failure}"
-
     def _end_turn(self) -> None:
-        """End the turn of a large frame unless it waits for the engine."""
-        if self.turn is not None and all(len(frame.payload) <= LARGE for frame in self._frames):
-            self.turn.end()
+        if self._turn is not None:
+            self._turn.end()
 
     def _end(self, failure: ClosedError) -> None:
         for transport in list(self._metrics):
             transport.abort()
-        self._frames.clear()
+        while self._frames:
+            self._end_turn()
+            _, self._turn = self._frames.popleft()
+        self._end_turn()
         self._size = 0
         self._failure = failure
-        self._end_turn()
         self._arrived.set()
 
     def _detach(self) -> AgentConnection | None:
-        self._cancel_order()
-        connection, self._connection = self._connection, None
-        return connection
-
-    def _cancel_order(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
-            self._sending = None
+        return super()._detach()
 
     def _confirm(self, texts: deque[tuple[int, bytes]], number: int) -> None:
         """Forget texts that are in the pod's log."""
         while texts and texts[0][0] <= number:
             self._text_size -= len(texts.popleft()[1])
 
-    async def _send_order(self, connection: AgentConnection) -> None:
+    async def _send(self, connection: AgentConnection, *, needs_order: bool) -> None:
+        """Send the order, then texts while the agent reads them, and at last that the outcome is recorded."""
         at = 0
         try:
-            while piece := await asyncio.to_thread(_read, self._order, at):
+            while needs_order and not self._is_stopping:
+                piece = await asyncio.to_thread(_read, self._order, at)
                 connection.send(Kind.ORDER, payload=piece)
                 await connection.drain()
                 at += len(piece)
+                needs_order = bool(piece)
         except OSError as error:
-            self._sending = None
             self.fail(error)
             return
-        connection.send(Kind.ORDER)
-        self._sending = None
+        while True:
+            self._to_send.clear()
+            while self._unsent:
+                number, text = self._unsent.popleft()
+                self._unconfirmed.append((number, text))
+                connection.send(Kind.ACKNOWLEDGED, number, text)
+                await connection.drain()
+            if self._is_recorded:
+                connection.send(Kind.RECORDED)
+            await self._to_send.wait()
 
 
 def _read(path: Path, at: int) -> bytes:
@@ -397,9 +369,9 @@ class Links:
             admitted()  # the proxy has its own limit
             return self._http()
         if protocol == ALPN_METRICS:
-            return MetricsConnection(self._admit_metrics, admitted)
+            return FirstFrame(Kind.METRICS, MetricsHello, partial(self._admit_metrics, admitted), lambda: None)
         if protocol == ALPN_LINK:
-            return AgentConnection(self._admit, self._count_refused, self._turns, admitted)
+            return FirstFrame(Kind.HELLO, Hello, partial(self._admit, admitted), self._count_refused)
         return _Closed()
 
     def add(self, connection: _Accepted) -> None:
@@ -410,29 +382,40 @@ class Links:
         """Remove a closed connection, or one with API calls."""
         self._connections.discard(connection)
 
-    def _admit(self, connection: AgentConnection, hello: Hello) -> Receiver | None:
+    def _admit(
+        self, admitted: Callable[[], object], transport: asyncio.Transport, hello: Hello
+    ) -> asyncio.Protocol | None:
         link = self._with_token(hello)
-        if link is not None:
-            return link.attach(connection, hello)
-        connection.refuse(_NOT_HERE, final=False)
-        return None
-
-    def _admit_metrics(self, transport: asyncio.Transport, hello: MetricsHello) -> asyncio.Protocol | None:
-        link = self._with_token(hello)
-        if self._metrics is None or not isinstance(link, Link) or not link.attach_metrics(transport):
+        objection = _NOT_HERE if link is None else link.objection(hello)
+        if link is None or objection:
+            self.refused += 1
+            _log.debug("Agent refused", reason=objection)
+            refuse(transport, objection, final=link is not None and link.is_fenced)
             return None
-        return self._metrics()
+        admitted()
+        connection = AgentConnection(link, self._turns)
+        switch(transport, connection)
+        link.attach(connection, hello)
+        return connection
+
+    def _admit_metrics(
+        self, admitted: Callable[[], object], transport: asyncio.Transport, hello: MetricsHello
+    ) -> asyncio.Protocol | None:
+        link = self._with_token(hello)
+        self.refused += link is None
+        if self._metrics is None or not isinstance(link, Link) or not link.attach_metrics(transport):
+            transport.abort()
+            return None
+        admitted()
+        switch(transport, above := self._metrics())
+        return above
 
     def _with_token(self, hello: Hello | MetricsHello) -> Link | IdleLink | None:
-        """Return a run or idle agent if the token is its own; otherwise count a refused connection."""
+        """Return a run or idle agent if the token is its own."""
         link = self._runs.get(hello.run)
         expected = link.token if link else ""
         is_right = hmac.compare_digest(expected.encode(), hello.token.encode())
-        if link is not None and is_right:
-            return link
-        self._count_refused()
-        _log.debug("Agent refused", reason=_NOT_HERE)
-        return None
+        return link if is_right else None
 
     def _count_refused(self) -> None:
         self.refused += 1

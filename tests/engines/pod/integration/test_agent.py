@@ -21,6 +21,7 @@ import pytest
 from runner.agent.frames import Exit
 from runner.agent.preload import IDENT
 from runner.agent.process_tree import STUCK_ERROR
+from runner.core.proxy.http.limits import Turn
 from runner.engines.pod.certificates import issue, make_authority, server_context
 from runner.engines.pod.connection import parse
 from runner.engines.pod.idle import IdleLink
@@ -124,10 +125,10 @@ def cut_after(link: Link, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
     """Abort the connection after each so many frames."""
     taken: Callable[..., None] = link.receive_frame
 
-    def receive_frame(kind: int, number: int, payload: bytes) -> None:
-        taken(kind, number, payload)
+    def receive_frame(kind: int, number: int, payload: bytes, turn: Turn | None) -> None:
+        taken(kind, number, payload, turn)
         if number % every == 0 and link._connection is not None:
-            link._connection._transport.abort()  # type: ignore[union-attr]
+            link._connection._writer.transport.abort()
 
     monkeypatch.setattr(link, "receive_frame", receive_frame)
 

@@ -22,6 +22,7 @@ import pytest
 
 from runner.agent.frames import Exit, Kind
 from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.proxy.http.limits import Turn
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.links import Link
 from runner.engines.pod.states import PodState
@@ -166,8 +167,8 @@ class Replay:
         reached = asyncio.Event()
         take: Callable[..., None] = Link.receive_frame
 
-        def receive_frame(link: Link, kind: int, number: int, payload: bytes) -> None:
-            take(link, kind, number, payload)
+        def receive_frame(link: Link, kind: int, number: int, payload: bytes, turn: Turn | None) -> None:
+            take(link, kind, number, payload, turn)
             if number == self.frame:
                 reached.set()
 

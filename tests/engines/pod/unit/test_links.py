@@ -15,11 +15,11 @@ import pytest
 
 from runner.agent import frames
 from runner.agent.bounds import LONGEST_EVENT
-from runner.agent.frames import ALPN_HTTP, ALPN_METRICS, HEADER, Exit, Kind
+from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, HEADER, Exit, Kind
 from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import LARGE, Turns
 from runner.engines.pod.certificates import issue, make_authority, server_context
-from runner.engines.pod.connection import AgentConnection, MalformedError, parse
+from runner.engines.pod.connection import MalformedError, parse
 from runner.engines.pod.links import AgentEnd, ClosedError, Link, Links
 from runner.engines.pod.spool import Frame
 from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
@@ -144,7 +144,7 @@ async def test_texts_of_a_replay_and_of_a_lost_connection_are_in_the_log_once(
     await receive_all(link)
     await until(lambda: link.is_connected)
     assert link._connection is not None
-    link._connection._transport.abort()  # type: ignore[union-attr]
+    link._connection._writer.transport.abort()
     for frame in FRAMES:
         link.acknowledge(frame.number, f"{frame.number},")
     await until(lambda: logged[1] == b"".join(b"%d," % frame.number for frame in FRAMES))
@@ -452,7 +452,7 @@ async def test_large_frames_of_several_runs_wait_for_their_turns(
     peers[0].send(Kind.DATA, 1 + 1, large)
     await until(lambda: len(opened[0]._frames) == 1)
     peers[1].send(Kind.DATA, 1 + 1, large)
-    await until(lambda: opened[1]._connection is not None and opened[1]._connection._awaited is not None)
+    await until(lambda: operator.links._turns._places._waiters)
     assert not opened[1]._frames
     assert (await opened[0].receive()).payload == large
     waiting = asyncio.ensure_future(opened[1].receive())
@@ -462,6 +462,20 @@ async def test_large_frames_of_several_runs_wait_for_their_turns(
     opened[1].fence()
     peers[0].send(Kind.DATA, 4, large)
     assert (await opened[0].receive()).payload == large
+
+
+async def test_each_of_several_large_frames_of_a_run_has_a_turn_that_ends(
+    operator: Operator, link: Link, client: Connect
+) -> None:
+    peer = await client()
+    peer.hello()
+    for number in range(1, 8):
+        peer.send(Kind.DATA, number, b"x" * (LARGE + 1))
+    await until(lambda: len(link._frames) == 2)  # more would need another turn
+    for number in range(1, 8):
+        assert (await asyncio.wait_for(link.receive(), patience())).number == number
+    link.fence()
+    assert operator.links._turns._places._value == 2
 
 
 async def test_an_agent_that_sends_a_large_frame_too_slowly_loses_its_turn(
@@ -514,7 +528,8 @@ async def test_frames_that_the_engine_does_not_receive_stay_with_the_agent(link:
     for _ in range(count):
         agent_.spool.add(line)
     agent_.spool.end(ending())
-    await until(lambda: link._connection is not None and link._connection._is_paused)
+    await until(lambda: link._size > 1024 * 1024)
+    await asyncio.sleep(0.1)
     assert link._size < 2 * 1024 * 1024
     frames = await receive_all(link)
     assert [frame.number for frame in frames] == list(range(1, count + 2))
@@ -622,6 +637,11 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.written = b""
         self.is_aborted = False
+        self.protocol = asyncio.Protocol()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -644,11 +664,11 @@ async def test_an_agent_whose_frames_are_not_read_does_not_count_as_silent(tmp_p
     server = Links(asyncio.Protocol, asyncio.Protocol)
     link = server.open(RUN, TOKEN, tmp_path / "order")
     transport = Transport()
-    peer = AgentConnection(server._admit, lambda: None, Turns(1, 60), lambda: None)
-    peer.connection_made(transport)
+    transport.set_protocol(server.choose(ALPN_LINK, lambda: None))
+    transport.protocol.connection_made(transport)
     hello = {"protocol": 1, "run": RUN, "token": TOKEN, "agent": "a", "has_order": True, "last": 0}
-    peer.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
-    peer.data_received(frames.encode(Kind.DATA, 1, b"z" * 2_000_000))
+    transport.protocol.data_received(frames.encode(Kind.HELLO, payload=orjson.dumps({**hello, "acknowledged": 0})))
+    transport.protocol.data_received(frames.encode(Kind.DATA, 1, b"z" * 2_000_000))
     await asyncio.sleep(1000)
     assert not transport.is_aborted
     assert transport.written.count(HEADER.pack(Kind.PING, 0, 0)) >= 99
