@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType, ModuleType
@@ -28,7 +29,7 @@ from typing import Any, NoReturn, TypeAlias
 from runner.agent import interpreter
 from runner.agent.interpreter import Stream
 from runner.engines.warm import procfs
-from runner.engines.warm.modules import module_namespace, tracebacks
+from runner.engines.warm.modules import module_namespace
 from runner.engines.warm.modules.module_namespace import Interpreter, ModuleNamespace
 from runner.engines.warm.modules.payload import Payload
 from runner.engines.warm.modules.tame import Between
@@ -205,13 +206,21 @@ def _run(request: ModuleRequest, name: str) -> int:
         return interpreter.code_of(end.code)
     except BaseException as error:  # noqa: BLE001 - as an interpreter does
         with contextlib.suppress(Exception):
-            tracebacks.show(error)
+            _show(error)
         if isinstance(error, KeyboardInterrupt):
             _flush()
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
         return 1
     return 0
+
+
+def _show(error: BaseException) -> None:
+    """Write the traceback of a module's exception as an interpreter does at its end."""
+    if sys.excepthook is sys.__excepthook__:
+        traceback.print_exception(error)  # the default hook formats without the library before Python 3.13
+    else:
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 def _hide_frames() -> None:

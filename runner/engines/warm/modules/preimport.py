@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from ansible.plugins.loader import module_loader
 
 from runner.core.engine import processes
-from runner.engines.warm.modules import certificates, kubernetes_client, module_namespace
+from runner.engines.warm.modules import libraries, module_namespace
 from runner.engines.warm.modules import payload as payloads
 from runner.engines.warm.modules.module_namespace import Interpreter, ModuleNamespace
 from runner.engines.warm.modules.payload import Payload
@@ -96,9 +96,9 @@ def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter)
         problems += _report(trial)
         if trial.harmful <= skip:
             namespace = module_namespace.build(modules, skip, path, imports)
-            kubernetes_client.prepare()
+            libraries.prepare_kubernetes()
             if _USES_TLS in namespace.modules:
-                certificates.prepare()
+                libraries.prepare_tls()
             return Preimported(modules, namespace, trial.read, interpreter, tuple(problems))
         skip |= trial.harmful
     problems.append("modules need to import all that they use, as its import has other side effects each time")

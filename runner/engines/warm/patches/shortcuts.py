@@ -10,9 +10,11 @@ from __future__ import annotations
 import atexit
 import os
 import signal
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from runner.engines.warm import versions
@@ -42,6 +44,7 @@ NAMES = {
 
 _MODULES = {"events": "event_socket", "facts": "fact_cache"}
 """Modules in this package whose names are not those of the shortcuts."""
+_OURS = str(__package__).rpartition(".")[0].replace(".", "/") + "/"
 LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
 
@@ -112,7 +115,7 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
     """
     target = _Target(off, made, event_descriptor)
     noted: Mapping[Any, str] = {}
-    import_module("runner.engines.warm.modules.tracebacks").hide()
+    hide_frames()
     for name, install_one in _INSTALLERS.items():
         try:
             result = install_one(target, name not in off)
@@ -121,6 +124,16 @@ def install(off: frozenset[str], made: PreparedShortcuts, event_descriptor: int)
         if result is not None:
             noted = result
     return noted
+
+
+def hide_frames() -> None:
+    """Remove this package's frames from every traceback that this process and its forks format from now on."""
+    walk: Any = traceback._walk_tb_with_full_positions  # type: ignore[attr-defined]  # there is no public name
+
+    def walk_others(frames: TracebackType | None) -> Iterator[Any]:
+        return (entry for entry in walk(frames) if _OURS not in entry[0].f_code.co_filename)
+
+    traceback._walk_tb_with_full_positions = walk_others  # type: ignore[attr-defined]
 
 
 def _install_modules(target: _Target, is_on: bool) -> None:  # noqa: FBT001 - as all of these

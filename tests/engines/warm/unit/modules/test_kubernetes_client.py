@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.core.proxy.handlers.authenticate import kubeconfig
-from runner.engines.warm.modules import kubernetes_client
+from runner.engines.warm.modules import libraries
 
 # Its types say nothing of the library that it imports.
 kube_config: Any = import_module("kubernetes.config.kube_config")
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 @pytest.fixture
 def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "yaml", yaml)
-    kubernetes_client.prepare()
+    libraries.prepare_kubernetes()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_any_other_kubeconfig_is_read_as_before(text: str, file: Path) -> None:
 def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: int | None) -> None:
     text = json.dumps(value, indent=indent)
     try:
-        found = kubernetes_client._parsed(text)
+        found = libraries._parsed(text)
     except ValueError:
         return
     assert found == yaml.safe_load(text)
@@ -94,6 +94,6 @@ def test_json_has_the_value_that_it_has_as_yaml(value: dict[str, Any], indent: i
 def test_another_version_of_the_client_keeps_its_own_function(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kube_config, "yaml", own := object())
 
-    kubernetes_client.prepare()
+    libraries.prepare_kubernetes()
 
     assert kube_config.yaml is own

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.engines.warm.modules import certificates
+from runner.engines.warm.modules import libraries
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
 
     monkeypatch.setattr(ssl, "create_default_context", noted)
     monkeypatch.setattr(ssl, "_create_default_https_context", noted)
-    certificates.prepare()
+    libraries.prepare_tls()
     seen.clear()
     return seen
 

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from runner.engines.warm.modules import tracebacks
+from runner.engines.warm.patches import shortcuts
 
 
 def test_tracebacks_omit_frames_of_the_warm_engine_and_show_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +23,7 @@ def test_tracebacks_omit_frames_of_the_warm_engine_and_show_all_others(monkeypat
         return "".join(traceback.format_exception(caught.value))
 
     before = said()
-    tracebacks.hide()
+    shortcuts.hide_frames()
     after = said()
 
     assert "warm/patches/guard.py" in before
