@@ -34,10 +34,10 @@ def main(scratch: Path, names: Sequence[str]) -> None:
 
     loaded = model.load(scratch, frozenset())
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
-    from runner.engines.warm.server import playbook, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, Load(), shown)
+    made = shortcuts.prepare(Load(), loaded.interpreter(shown))
     refresh = Refresh.of(loaded)
     for name in names or (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
         on = {name, *_NEEDS.get(name, ())}

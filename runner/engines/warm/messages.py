@@ -1,8 +1,9 @@
 """Messages between the operator and a fork server. Imports nothing heavy, because both sides need it.
 
-Each message is a JSON object on a stream socket, after its length. A message can be larger than the socket's buffer.
-The operator first sends `Load`, then `RUN` for each run, with three descriptors (control, events, complaints). The
-server sends one answer for each.
+The operator writes `Load` to a file of the server's folder before it starts the server. The server loads, writes
+`Ready` to another file, and sends a message. Then the operator sends `RUN` for each run, with three descriptors
+(control, events, complaints). The server answers with the pid of the run's supervisor, or with the reason of a failure.
+These messages have a socket that preserves them; the files can be larger than a message.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ import contextlib
 import json
 import os
 import re
-import socket
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from runner.core.engine.wire import LEARNED
 
-LENGTH = struct.Struct("=I")
-"""Bytes of a message, before it."""
+RUN = b"run"
 STREAMS = 3
+LONGEST = 4096
+"""Maximum bytes of an answer."""
+LOAD, READY = "load.json", "ready.json"
+"""Names of the files."""
 _MOST_TEMPLATES = 96 * 1024
 """Maximum characters of templates in a message."""
 _HALF = re.compile("[\ud800-\udfff]")
@@ -115,58 +118,30 @@ def _noted(text: str) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer to a message."""
+class Ready:
+    """State of a server at the end of its start."""
 
-    pid: int = 0
-    """Pid of a run's supervisor."""
     problem: str = ""
-    """Reason of a failure."""
-    watched: tuple[str, ...] = ()
+    """Why it cannot serve."""
+    watched: Sequence[str] = ()
     """Files and folders; if one changes, the loaded modules are out of date."""
     disabled: Mapping[str, str] = field(default_factory=dict)
     """Why shortcuts failed the self-test, by name."""
-    problems: tuple[str, ...] = ()
+    problems: Sequence[str] = ()
     """Other findings of the self-test."""
 
 
-def pack(value: Load | Answer) -> bytes:
-    """Return a message as bytes, with its length."""
-    return _with_length(json.dumps(asdict(value), default=sorted).encode())
+def write(file: Path, value: Load | Ready) -> None:
+    """Write a file."""
+    file.write_text(json.dumps(asdict(value), default=sorted), encoding="utf-8")
 
 
-def _with_length(body: bytes) -> bytes:
-    return LENGTH.pack(len(body)) + body
+def read_load(folder: Path) -> Load:
+    """Read the request in a server's folder."""
+    value = json.loads((folder / LOAD).read_text(encoding="utf-8"))
+    return Load(**{name: frozenset(names) for name, names in value.items()})
 
 
-RUN = _with_length(b"{}")
-
-
-def receive(connection: socket.socket, most: int = 0) -> tuple[bytes, list[int]]:
-    """Wait for a message; return it without its length, and at most `most` descriptors. Empty if the peer has ended."""
-    head, descriptors = b"", []
-    while len(head) < LENGTH.size:
-        part, received, _, _ = socket.recv_fds(connection, LENGTH.size - len(head), most)
-        descriptors += received
-        if not part:
-            return b"", descriptors
-        head += part
-    body = bytearray()
-    (length,) = LENGTH.unpack(head)
-    while len(body) < length:
-        part = connection.recv(length - len(body))
-        if not part:
-            return b"", descriptors
-        body += part
-    return bytes(body), descriptors
-
-
-def unpack_load(data: bytes) -> Load:
-    """Return a message to the server."""
-    return Load(**{name: frozenset(names) for name, names in json.loads(data).items()})
-
-
-def unpack_answer(data: bytes) -> Answer:
-    """Return a message from the server."""
-    value: dict[str, Any] = json.loads(data)
-    return Answer(**{**value, "watched": tuple(value["watched"]), "problems": tuple(value["problems"])})
+def read_ready(folder: Path) -> Ready:
+    """Read the state in a server's folder."""
+    return Ready(**json.loads((folder / READY).read_text(encoding="utf-8")))

@@ -80,11 +80,11 @@ def main(scratch: Path) -> None:
 
     loaded = model.load(scratch, frozenset())
     from runner.engines.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
-    from runner.engines.warm.server import playbook, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
     from tests.kit.forks import seen  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, Load(), shown)
+    made = shortcuts.prepare(Load(), loaded.interpreter(shown))
     refresh = Refresh.of(loaded)
     install = shortcuts.install
 

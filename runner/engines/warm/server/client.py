@@ -21,7 +21,7 @@ from runner.core.engine import process_execution
 from runner.core.engine.process_execution import READ_AHEAD, TAKEN_BY_START, Started
 from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, procfs
-from runner.engines.warm.messages import Answer, Load
+from runner.engines.warm.messages import Load
 from runner.engines.warm.server import scratch as scratch_folders
 from runner.engines.warm.stamps import Stamp, stamp
 
@@ -92,7 +92,7 @@ class Server:
         self.runs = 0
         self.disabled: Mapping[str, str] = {}
         """Why shortcuts failed the self-test, by name."""
-        self.problems: tuple[str, ...] = ()
+        self.problems: Sequence[str] = ()
         """Other findings of the self-test."""
 
     @classmethod
@@ -102,12 +102,21 @@ class Server:
         The variables in `PER_RUN` differ between runs, so each gets a placeholder. The server's files are in `folder`.
         Raises `ServerError`.
         """
+        scratch = None
         try:
-            server = await cls._launch(environment, folder)
-        except OSError as error:
-            raise ServerError(f"cannot start a fork server: {error}") from error
+            # Not in a thread: a cancellation meanwhile would leave the folder behind.
+            shortages.check_descriptors(TAKEN_BY_START)
+            scratch = scratch_folders.make(folder)
+            messages.write(scratch / messages.LOAD, load)
+            server = await cls._launch(scratch, environment)
+        except BaseException as error:
+            if scratch is not None:
+                await asyncio.shield(_remove(scratch))
+            if isinstance(error, OSError):
+                raise ServerError(f"cannot start a fork server: {error}") from error
+            raise
         try:
-            await server._load(load)  # noqa: SLF001 - the same class
+            await server._load()  # noqa: SLF001 - the same class
         except BaseException:
             server._kill()  # noqa: SLF001 - as above. It has no runs yet, and reads no messages before all is loaded.
             await server.close()
@@ -115,19 +124,8 @@ class Server:
         return server
 
     @classmethod
-    async def _launch(cls, environment: Mapping[str, str], folder: Path) -> Server:
-        # Not in a thread: a cancellation meanwhile would leave the folder behind.
-        shortages.check_descriptors(TAKEN_BY_START)
-        scratch = scratch_folders.make(folder)
-        try:
-            return await cls._launch_in(scratch, environment)
-        except BaseException:
-            await asyncio.shield(_remove(scratch))
-            raise
-
-    @classmethod
-    async def _launch_in(cls, scratch: Path, environment: Mapping[str, str]) -> Server:
-        own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    async def _launch(cls, scratch: Path, environment: Mapping[str, str]) -> Server:
+        own_end, server_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with server_end, contextlib.ExitStack() as undo:
             undo.callback(own_end.close)
             own_end.setblocking(False)  # noqa: FBT003 - the standard library's
@@ -183,16 +181,16 @@ class Server:
         pipes = [os.pipe() for _ in range(messages.STREAMS)]
         (server_control, control), (events, server_events), (errors, server_errors) = pipes
         try:
-            answer = await self._request(messages.RUN, (server_control, server_events, server_errors), _ANSWER_WITHIN)
+            answer = await self._request((server_control, server_events, server_errors), _ANSWER_WITHIN)
         except BaseException:
             _close(control, events, errors)
             raise
         finally:
             _close(server_control, server_events, server_errors)
-        if answer.problem:
+        if not answer.isdigit():
             _close(control, events, errors)
-            raise ForkError(f"the fork server cannot fork: {answer.problem}")
-        return _Forked(answer.pid, control, events, errors)
+            raise ForkError(f"the fork server cannot fork: {answer}")
+        return _Forked(int(answer), control, events, errors)
 
     async def _take_ahead(self) -> _Forked | None:
         """Return the supervisor that waits; None if there is none, or it has died."""
@@ -249,54 +247,40 @@ class Server:
         await self._stderr_task
         await _remove(self._scratch)
 
-    async def _load(self, load: Load) -> None:
-        answer = await self._request(messages.pack(load), (), _START_WITHIN)
-        if answer.problem:
-            raise ServerError(answer.problem)
-        self.disabled, self.problems = answer.disabled, answer.problems
-        self._stamps = await asyncio.to_thread(_stamps, answer.watched)
+    async def _load(self) -> None:
+        await self._request((), _START_WITHIN)
+        ready = await asyncio.to_thread(messages.read_ready, self._scratch)
+        if ready.problem:
+            raise ServerError(ready.problem)
+        self.disabled, self.problems = ready.disabled, ready.problems
+        self._stamps = await asyncio.to_thread(_stamps, ready.watched)
         self._checked_at = time.monotonic()
 
-    async def _request(self, message: bytes, descriptors: Sequence[int], within: float) -> Answer:
+    async def _request(self, descriptors: Sequence[int], within: float) -> str:
+        """Return the next answer. First send the request for a run if there are descriptors for its streams."""
         async with self._lock:
             if not self.alive:
                 raise ServerDiedError("the fork server died")
             try:
                 async with asyncio.timeout(within):
                     if descriptors:
-                        socket.send_fds(self._connection, [message], descriptors)
-                    else:
-                        await asyncio.get_running_loop().sock_sendall(self._connection, message)
-                    data = await self._receive()
+                        socket.send_fds(self._connection, [messages.RUN], descriptors)
+                    data = await asyncio.get_running_loop().sock_recv(self._connection, messages.LONGEST)
             except TimeoutError as error:
                 self._killed = f"the operator killed it, because it did not answer within {within:.0f} s"
                 self._kill()
                 raise ServerDiedError(f"the fork server did not answer within {within:.0f} s") from error
             except ConnectionError:
                 data = b""  # it ended before it read the request
-            except (OSError, ValueError) as error:
+            except OSError as error:
                 raise ServerDiedError(f"the fork server died: {error}") from error
         if not data:
             raise ServerDiedError(f"the fork server ended: {await self._read_error()}")
-        return messages.unpack_answer(data)
+        return data.decode()
 
     async def _read_error(self) -> str:
         await asyncio.wait([self._stderr_task], timeout=_STDERR_WITHIN)
         return self._stderr_tail.decode(errors="replace").strip().rpartition("\n")[2] or "no error output"
-
-    async def _receive(self) -> bytes:
-        """Return the next message; empty if the server has ended."""
-        head = await self._read(messages.LENGTH.size)
-        return await self._read(messages.LENGTH.unpack(head)[0]) if head else b""
-
-    async def _read(self, length: int) -> bytes:
-        data = bytearray()
-        while len(data) < length:
-            part = await asyncio.get_running_loop().sock_recv(self._connection, length - len(data))
-            if not part:
-                return b""
-            data += part
-        return bytes(data)
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -17,13 +17,18 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ptyprocess.ptyprocess
 
 from runner.agent import interpreter
 from runner.agent.interpreter import Stream
+from runner.engines.warm import procfs
+
+if TYPE_CHECKING:
+    from runner.engines.warm.modules.module_namespace import Interpreter
 
 WINDOW = (24, 80)
 """Rows and columns of a run's terminal: ptyprocess's default, as in a run without the fork server."""
@@ -53,6 +58,13 @@ class Model:
     """Messages that Ansible has shown and does not repeat, by the attribute of `Display`."""
     pending_warnings: tuple[frozenset[str], tuple[Any, ...]]
     """Warnings and deprecations of options that Ansible has not shown yet."""
+
+    def interpreter(self, shown: procfs.Shown) -> Interpreter:
+        """Return an interpreter that starts to run a module."""
+        from runner.engines.warm.modules.module_namespace import Interpreter  # noqa: PLC0415 - it imports Ansible
+
+        encodings = tuple((stream.encoding, stream.errors) for stream in self.streams.values())
+        return Interpreter(self.module_path, encodings, partial(procfs.show, shown))
 
 
 def load(scratch: Path, plugins: frozenset[str]) -> Model:

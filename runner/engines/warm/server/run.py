@@ -2,12 +2,15 @@
 
 Both correspond to the processes of `child`, without new interpreters. The supervisor is the same class. The playbook's
 process calls `ansible-playbook`'s own main function with the same folder, arguments, environment, terminal and signals.
-If the model does not fit a run, ansible-playbook is executed instead.
+If the model does not fit a run, ansible-playbook is executed instead. Owns standard streams, `sys.argv`, names and keys
+that must differ between processes, and the exit. `refresh` renews the state of Ansible. Import this module only where
+`model` has loaded Ansible.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing.process
 import os
 import pty
 import signal
@@ -18,15 +21,16 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import ptyprocess.ptyprocess
+from ansible.cli.playbook import main
 from ptyprocess import PtyProcess
 
-from runner.agent import process_tree
+from runner.agent import interpreter, process_tree
 from runner.core.engine.child import Spawn, Supervisor
 from runner.core.engine.wire import Order
 from runner.engines.warm import messages, procfs
-from runner.engines.warm.patches import event_socket
+from runner.engines.warm.patches import event_socket, shortcuts
 from runner.engines.warm.patches.shortcuts import InstallError, PreparedShortcuts
-from runner.engines.warm.server import playbook
+from runner.engines.warm.server import preload
 from runner.engines.warm.server.model import WINDOW
 from runner.engines.warm.server.refresh import Refresh
 
@@ -132,11 +136,40 @@ def _be_playbook(
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - the command of ansible-runner
         procfs.name("ansible-playbook")
         try:
-            playbook.begin(base.refresh, arguments)
-            code = playbook.run(base.made, without | base.disabled, event_descriptor)
+            begin(base.refresh, arguments)
+            code = play(base.made, without | base.disabled, event_descriptor)
         except InstallError as error:  # no task has run yet
             messages.note(environment, {"mismatch": str(error)})
             os.execve(arguments[0], arguments, environment)  # noqa: S606 - as above
     except BaseException:  # noqa: BLE001 - the traceback is the run's output
         traceback.print_exc()
     os._exit(code)
+
+
+def begin(refresh: Refresh, arguments: list[str]) -> None:
+    """Give this process the state of a new `ansible-playbook` with these arguments."""
+    sys.argv = list(arguments)
+    sys.orig_argv = [sys.executable, *arguments]
+    sys.modules["__main__"].__file__ = arguments[0]
+    current: Any = multiprocessing.process.current_process()
+    current.authkey = os.urandom(32)
+    interpreter.open_streams(refresh.model.streams)
+    os.write(1, refresh.model.import_output)
+    refresh.apply()
+
+
+def play(made: PreparedShortcuts, without: frozenset[str], event_descriptor: int) -> int:
+    """Run `ansible-playbook` without some shortcuts, after `begin`. Return its exit code.
+
+    `event_descriptor` is the number of the socket for the data of events.
+    """
+    os.environ[shortcuts.LEARNED] = messages.noted_in(os.environ)
+    templates = shortcuts.install(without, made, event_descriptor)
+    del os.environ[shortcuts.LEARNED]
+    before = frozenset(sys.modules)
+    code = interpreter.exit_code(main)
+    if plugins := preload.worth_loading(before):
+        messages.note(os.environ, {"plugins": plugins})
+    if templates:
+        messages.note(os.environ, {"templates": list(templates.values())})
+    return interpreter.finish(code)

@@ -27,7 +27,7 @@ from runner.core.engine import processes
 from runner.engines.warm import messages, task_record
 from runner.engines.warm.patches import event_socket, shortcuts
 from runner.engines.warm.patches.shortcuts import InstallError, PreparedShortcuts
-from runner.engines.warm.server import playbook
+from runner.engines.warm.server import run as runs
 from runner.engines.warm.server.refresh import Refresh
 
 _WITHIN = 60.0
@@ -172,9 +172,9 @@ class _Bench:
         os.environ |= {"ANSIBLE_LOCAL_TEMP": str(self.folder), "TMPDIR": temporary, task_record.RECORDED: "1"}
         arguments = ["ansible-playbook", "-i", "localhost,", str(self.folder / "playbook.yml")]
         try:
-            playbook.begin(self.refresh, arguments)
+            runs.begin(self.refresh, arguments)
             _isolate()
-            return {"code": playbook.run(self.made, off, event_descriptor)}
+            return {"code": runs.play(self.made, off, event_descriptor)}
         except InstallError as error:
             return {"name": error.name, "problem": error.problem}
         except BaseException as error:  # noqa: BLE001 - the server reports it

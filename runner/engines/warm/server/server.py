@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import gc
 import os
 import select
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from runner.engines.warm import messages, procfs
-from runner.engines.warm.messages import Answer, Load
+from runner.engines.warm.messages import Load, Ready
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from runner.engines.warm.server.run import Base
     from runner.engines.warm.server.self_test import SelfTestResult
@@ -39,25 +40,27 @@ def main() -> None:
     os.environ.pop(procfs.PADDING, None)
     before = _initial_variables()
     procfs.show(shown, ["ansible-operator: fork server"], os.environ)
-    server = socket.socket(fileno=int(sys.argv[1]))
-    data, _ = messages.receive(server)
-    if not data:
-        return
+    server, scratch = socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
     gc.disable()  # loading frees almost nothing, and the collector would traverse all of it again and again
     added = {name: value for name, value in os.environ.items() if name not in before}
     umask = os.umask(0o077)  # files of the self-test and of Ansible are private
+    serve: Callable[[], None] | None = None
     try:
-        request = messages.unpack_load(data)
-        base, result = _load(shown, added, Path(sys.argv[2]), request)
+        request = messages.read_load(scratch)
+        base, result = _load(shown, added, scratch, request)
         os.umask(umask)
-        _report_ready(server, result)
+        ready = _prepare_forks(result)
+        shares = "sharing" not in request.off
+        serve = functools.partial(_serve, server, base, _compile_ahead(base, request), shares=shares)
     except Exception as error:  # noqa: BLE001 - the operator reports it, also exceptions of Ansible's imports
-        _answer(server, Answer(problem=f"{type(error).__name__}: {error}"))
+        ready = Ready(f"{type(error).__name__}: {error}")
     except SystemExit as end:  # Ansible ends so if it cannot work here
-        _answer(server, Answer(problem=f"Ansible cannot start: {end}"))
-    else:
+        ready = Ready(f"Ansible cannot start: {end}")
+    messages.write(scratch / messages.READY, ready)
+    _answer(server, messages.READY)
+    if serve is not None:
         with contextlib.suppress(ConnectionResetError):
-            _serve(server, base, _compile_ahead(base, request), shares="sharing" not in request.off)
+            serve()
 
 
 def _initial_variables() -> set[str]:
@@ -71,17 +74,17 @@ def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, request: Lo
 
     loaded = model.load(scratch, request.plugins)
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
-    from runner.engines.warm.server import playbook, run, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server import run, self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = playbook.prepare(loaded, request, shown)
+    made = shortcuts.prepare(request, loaded.interpreter(shown))
     refresh = Refresh.of(loaded)
     result = self_test.run(refresh, made, scratch, request.off)
     shortcuts.load(request.off | result.disabled.keys())
     return run.Base(refresh, made, frozenset(result.disabled), shown, added), result
 
 
-def _report_ready(server: socket.socket, result: SelfTestResult) -> None:
+def _prepare_forks(result: SelfTestResult) -> Ready:
     from runner.engines.warm.server import fingerprint  # noqa: PLC0415 - it imports Ansible
 
     if threading.active_count() > 1:
@@ -90,7 +93,7 @@ def _report_ready(server: socket.socket, result: SelfTestResult) -> None:
     watched = fingerprint.watched()
     gc.freeze()
     gc.enable()
-    _answer(server, Answer(watched=watched, disabled=result.disabled, problems=result.problems))
+    return Ready("", watched, result.disabled, result.problems)
 
 
 def _serve(server: socket.socket, base: Base, preparation: Iterator[None], *, shares: bool) -> None:
@@ -103,14 +106,14 @@ def _serve(server: socket.socket, base: Base, preparation: Iterator[None], *, sh
         if shares and runs >= _RUNS_BEFORE_SHARING and not _has_request(server):
             _share_memory()
             shares = False
-        request, descriptors = messages.receive(server, messages.STREAMS)
+        request, descriptors, _, _ = socket.recv_fds(server, len(messages.RUN), messages.STREAMS)
         if not request:
             return  # the operator has ended
         runs += 1
         try:
-            answer = Answer(pid=_fork(server, descriptors, base))
+            answer = str(_fork(server, descriptors, base))
         except OSError as error:
-            answer = Answer(problem=str(error))
+            answer = str(error)
         for descriptor in descriptors:
             os.close(descriptor)
         _answer(server, answer)
@@ -180,6 +183,6 @@ def _fork_supervisor(writer: int, descriptors: list[int], base: Base) -> NoRetur
     os._exit(0)
 
 
-def _answer(server: socket.socket, answer: Answer) -> None:
+def _answer(server: socket.socket, answer: str) -> None:
     with contextlib.suppress(BrokenPipeError):  # the operator has ended; the next receive detects it
-        server.sendall(messages.pack(answer))
+        server.send(answer.encode(errors="replace")[: messages.LONGEST])

@@ -1,41 +1,19 @@
 from __future__ import annotations
 
-import os
-import socket
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from runner.engines.warm import messages
-from runner.engines.warm.messages import Answer, Load
+from runner.engines.warm.messages import Load, Ready
 
 
-def test_packed_messages_are_unpacked_unchanged() -> None:
+def test_files_have_the_same_content_when_they_are_read(tmp_path: Path) -> None:
     wanted = Load(plugins=frozenset({"a", "b"}), modules=frozenset({"c.d.e"}), imports=frozenset({"kubernetes"}))
-    answer = Answer(pid=7, problem="", watched=("/etc/ansible/ansible.cfg",))
-
-    assert messages.unpack_load(messages.pack(wanted)[messages.LENGTH.size :]) == wanted
-    assert messages.unpack_answer(messages.pack(answer)[messages.LENGTH.size :]) == answer
-
-
-@pytest.mark.lengthy
-def test_messages_larger_than_the_buffer_of_a_socket_are_received_whole_with_their_descriptors() -> None:
-    large = Load(plugins=frozenset(f"module_{number}" for number in range(200_000)))
-    ours, theirs = socket.socketpair()
-    with ours, theirs, tempfile.TemporaryFile() as file, ThreadPoolExecutor() as pool:
-        sending = pool.submit(ours.sendall, messages.pack(large))
-        assert messages.unpack_load(messages.receive(theirs)[0]) == large
-        sending.result()
-        socket.send_fds(ours, [messages.RUN], [file.fileno()])
-        request, (descriptor,) = messages.receive(theirs, messages.STREAMS)
-        assert request == b"{}"
-        assert os.fstat(descriptor).st_ino == os.fstat(file.fileno()).st_ino
-        os.close(descriptor)
-        ours.send(messages.pack(large)[:100])
-        ours.close()
-        assert messages.receive(theirs) == (b"", [])
+    ready = Ready(watched=["/etc/ansible/ansible.cfg"], disabled={"values": "gone"}, problems=["slow"])
+    messages.write(tmp_path / messages.LOAD, wanted)
+    messages.write(tmp_path / messages.READY, ready)
+    assert (messages.read_load(tmp_path), messages.read_ready(tmp_path)) == (wanted, ready)
 
 
 def test_lines_of_several_runs_are_merged_and_truncated_lines_are_skipped() -> None:

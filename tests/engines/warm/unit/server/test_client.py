@@ -70,11 +70,11 @@ def test_a_server_that_the_operator_killed_itself_is_reported_so(
 ) -> None:
     start = tmp_path / "start.py"
     start.write_text(
-        "import socket, sys, time\n"
+        "import pathlib, socket, sys, time\n"
         "from runner.engines.warm import messages\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
-        "    messages.receive(operator)\n"
-        "    operator.sendall(messages.pack(messages.Answer()))\n"
+        "    messages.write(pathlib.Path(sys.argv[2], messages.READY), messages.Ready())\n"
+        "    operator.send(b'ready')\n"
         "    time.sleep(3600)\n",
         encoding="utf-8",
     )
@@ -84,7 +84,7 @@ def test_a_server_that_the_operator_killed_itself_is_reported_so(
         server = await start_in(tmp_path)
         dying = asyncio.create_task(server.wait_for_death())
         with pytest.raises(ServerDiedError, match="did not answer within 0 s"):
-            await server._request(b"", (), 0.01)
+            await server._request((), 0.01)
         return await dying
 
     assert asyncio.run(scenario()) == "the operator killed it, because it did not answer within 0 s"
@@ -99,13 +99,15 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Servers that are ready at once and cannot fork a run."""
     start = tmp_path / "start.py"
     start.write_text(
-        "import socket, sys\n"
+        "import pathlib, socket, sys\n"
+        "folder = pathlib.Path(sys.argv[2])\n"
         "from runner.engines.warm import messages\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
-        "    load = messages.unpack_load(messages.receive(operator)[0])\n"
-        "    operator.sendall(messages.pack(messages.Answer(watched=tuple(sorted(load.plugins)))))\n"
+        "    watched = sorted(messages.read_load(folder).plugins)\n"
+        "    messages.write(folder / messages.READY, messages.Ready(watched=watched))\n"
+        "    operator.send(b'ready')\n"
         "    if operator.recv(1):\n"
-        "        operator.sendall(messages.pack(messages.Answer(problem='no more processes')))\n"
+        "        operator.send(b'no more processes')\n"
         "        operator.recv(1)\n",
         encoding="utf-8",
     )

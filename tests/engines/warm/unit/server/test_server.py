@@ -26,7 +26,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
     With `at_once` the client sends everything before that.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     runs: list[object] = []
     prepared: list[int] = []
     is_prepared = threading.Event()
@@ -62,9 +62,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def request(connection: socket.socket) -> None:
-    connection.sendall(messages.RUN)
-    data, _ = messages.receive(connection)
-    assert messages.unpack_answer(data).pid == os.getpid()
+    connection.send(messages.RUN)
+    assert int(connection.recv(messages.LONGEST)) == os.getpid()
 
 
 def one_by_one(connection: socket.socket, is_prepared: threading.Event) -> None:
@@ -80,7 +79,8 @@ def test_memory_is_prepared_once_after_some_runs(serve: Serve) -> None:
 
 def test_no_request_waits_for_the_preparation_of_memory(serve: Serve) -> None:
     def together(connection: socket.socket, _: threading.Event) -> None:
-        connection.sendall(messages.RUN * RUNS)
+        for _run in range(RUNS):
+            connection.send(messages.RUN)
 
     # The end of the requests waits as well: a server that ends prepares nothing.
     assert serve(together, at_once=True) == []
@@ -89,7 +89,7 @@ def test_no_request_waits_for_the_preparation_of_memory(serve: Serve) -> None:
 def test_a_run_waits_for_at_most_one_step_of_the_preparation_which_goes_on_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     base: Any = None
     steps: list[str] = []
 
@@ -99,7 +99,7 @@ def test_a_run_waits_for_at_most_one_step_of_the_preparation_which_goes_on_after
 
     def preparation() -> Iterator[None]:
         steps.append("first")
-        ours.sendall(messages.RUN)
+        ours.send(messages.RUN)
         yield
         steps.append("second")
         yield
