@@ -44,11 +44,6 @@ class Spool:
         """Highest number."""
         return len(self._ends) + (self._ending is not None)
 
-    @property
-    def is_ended(self) -> bool:
-        """True if the ending is set."""
-        return self._ending is not None
-
     def add(self, data: bytes) -> None:
         """Append output; each complete line is a frame. Raises OSError, and AgentError if a line is too long."""
         view = memoryview(data)
