@@ -19,6 +19,7 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.state import FileState
 from runner.core.kube.watch_events import Applied, Deleted, Restarted, Synced
+from runner.core.kube.watch_health import covering
 from runner.core.queue.reasons import Cause
 from runner.core.watches.watch import Watch
 from runner.features.loopguard.guard import LoopGuard
@@ -99,6 +100,9 @@ class Harness:
     def tell(self, event: Restarted | Synced | Applied | Deleted, scope: str = "") -> None:
         """Say something in place of the Deployments' watch."""
         kind = self.dependents._kinds["apps", "Deployment"]
+        if isinstance(event, Synced):
+            for health in covering(kind._healths, scope):
+                health.is_listed = True
         kind._received(scope, event)
 
 
@@ -148,7 +152,7 @@ def test_an_owned_objects_kind_is_watched_once(make: Make) -> None:
         ({"namespaces": ("here",)}, DEPLOYMENT, True),
         ({"references": []}, DEPLOYMENT, True),
     ],
-    ids=str,
+    ids=["events", "core events", "no list", "cluster", "disabled", "blacklist", "elsewhere", "not owned"],
 )
 def test_kinds_that_cannot_be_watched_or_are_disabled_or_in_other_namespaces_or_not_owned_are_not_watched(
     make: Make, options: dict[str, Any], kind: ApiResource, *, is_wanted: bool
