@@ -87,8 +87,7 @@ def hooks(kind: Kind) -> list[Hooks]:
         own.Pause(scope),  # before the hooks that send requests, or fail for an invalid object
         loopguard.reporter(kind),  # ends its condition even if the run is skipped
         own.Annotations(scope),  # reads annotations for the hooks below
-        references.ignored(kind),
-        references.known(kind),
+        references.hooks(kind),
         kind.runs,  # continues the run of an earlier operator, which cannot be skipped
         rollout.hooks(kind),  # after `runs`, and before requests and plans that an object that waits does not need
         unchanged.hooks(kind),  # before the check of the owner, which can need a request

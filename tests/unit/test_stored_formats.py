@@ -25,18 +25,17 @@ from runner.core.reconcile.attempt import Attempt
 from runner.core.watches.watch import Finalizer
 from runner.engines.pod import jobs, setup
 from runner.features.hosts import record as hosts
-from runner.features.plan import drift_fields, published
+from runner.features.plan import plan_status, published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps
-from runner.features.prune import store as prune_store
+from runner.features.prune import records as prune_records
 from runner.features.prune.record import CreationRecord
-from runner.features.prune.store import RecordStore
+from runner.features.prune.records import RecordStore
 from runner.features.rollout.member import Member
-from runner.features.rollout.state import BY_USER, State
-from runner.features.rollout.store import RolloutStore
-from runner.features.unchanged.last_run import LastRun, RunInputs
+from runner.features.rollout.state import BY_USER, RolloutStore, State
+from runner.features.unchanged.hooks import LastRun, RunInputs
 from runner.values.digests import digest_of
 from runner.values.errors import NotFoundError
 from runner.values.lease_guard import LeaseGuard
@@ -89,7 +88,7 @@ async def test_kinds_of_dependents_and_objects_that_runs_wrote(tmp_path: Path, *
 async def test_records_of_created_objects(tmp_path: Path, namespace: str | None) -> None:
     (tmp_path / "created-objects").mkdir()
     (tmp_path / "created-objects" / "uid-one.json").write_text(json.dumps(FORMATS["record"]["data"]))
-    store = RecordStore(prune_store.storage(CLIENT, namespace, tmp_path))
+    store = RecordStore(prune_records.storage(CLIENT, namespace, tmp_path))
     assert [(each, each.uid) for each in await store.owners()] == [(OWNER, "uid-one")]
     text = await store.load("uid-one")
     assert text is not None
@@ -125,11 +124,11 @@ async def test_config_map_of_a_plan_is_the_one_that_today_s_code_would_write() -
 
 
 def test_plan_in_the_status_whose_approval_stays_valid() -> None:
-    plan = published.of_status(OBJ)
+    plan = plan_status.of_status(OBJ)
     basis = PlanBasis(PLAN, "uid-one", 3, "role-digest", {"/api/v1/namespaces/shop/configmaps/a": "1"})
     assert (plan["hash"], plan["approval"]) == (basis.hash(plan["nonce"]), {"hash": "old", "state": "executed"})
     assert published.differences(plan, replace(basis, generation=4)) == ("the object changed (generation 3 → 4)",)
-    assert drift_fields.drift_of(OBJ) == published.drift(PLAN, drift_fields.drift_of(OBJ)["time"])
+    assert plan_status.drift_of(OBJ) == published.drift(PLAN, plan_status.drift_of(OBJ)["time"])
 
 
 async def test_certificate_authority_of_runs_in_pods() -> None:

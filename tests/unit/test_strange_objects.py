@@ -21,15 +21,15 @@ from runner.core.status.conditions import ignored
 from runner.core.status.patch import patch, without_health
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
-from runner.features.plan import drift_fields, plan_status, published
+from runner.features.plan import plan_status, published
+from runner.features.plan.approved import decide
 from runner.features.plan.changes import ResourcePlan
-from runner.features.plan.decision import decide
 from runner.features.plan.page import LatestPlans
 from runner.features.plan.published import PlanBasis
 from runner.features.prune import status as prune_status
 from runner.features.rollout.member import Member
 from runner.features.ui import views
-from runner.features.ui.object_states import display_status
+from runner.features.ui.objects import display_status
 from runner.values import objects
 from runner.values.objects import GVK, ObjectKey, ObjectRef, Owner, claims_of
 from tests.kit.watch_values import watch_value
@@ -102,7 +102,7 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
     LatestPlans({watch.gvk: watch.mode}).section(watch.gvk, obj)
     Member.of(obj, {}, "apply")
     record.entries(obj)
-    plan = published.of_status(obj)
+    plan = plan_status.of_status(obj)
     published.random_values(plan)
     decide(PLAN, PlanBasis(PLAN, "u1", 4, "digest", {}), "", {**plan, "hash": "x"}, None)
     report.finalizer_has_run(obj)
@@ -116,7 +116,7 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
         report.unusable("why"),
         report.paused(),
         report.request_accepted(obj),
-        drift_fields.drift_ended(obj),
+        plan_status.drift_ended(obj),
         contention.contention_ended(obj),
         plan_status.ended(obj, removes=True),
         report.StatusReport(prune_status.prunable(obj, prune_status.PruneReport(counts=True))),

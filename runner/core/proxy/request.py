@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 from urllib.parse import parse_qs, unquote, unquote_plus
 
+from runner.values.objects import ObjectKey
+
 _VERBS = {
     "POST": "create",
     "GET": "get",
@@ -54,6 +56,12 @@ class RequestInfo:
             return self.path
         group = f".{self.group}" if self.group else ""
         return f"{self.resource}{group}" + (f"/{self.subresource}" if self.subresource else "")
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name; both can be empty. The path of a namespace contains it as its own namespace."""
+        is_namespace = self.resource == "namespaces" and not self.group
+        return ObjectKey("" if is_namespace else self.namespace, self.name)
 
     @property
     def is_endless(self) -> bool:

@@ -23,13 +23,19 @@ from runner.core.kube import decode
 from runner.core.proxy import content
 from runner.core.proxy.calls import Answer, Call, Content, Observer, complete, refusal
 from runner.core.proxy.identity import RunIdentity
+from runner.core.proxy.protobuf import RAW, TYPE_META, fields, octets, read_object, string, unknown
 from runner.core.proxy.request import RequestInfo
-from runner.features.masking import protobuf
 
 NO_LOG_PATH = "/ansible-operator/no-log"
 """Path to which a run posts the arguments of a task with `no_log`: `{"task": UUID, "values": [...]}`."""
 
 _JSON_PATCH = "application/json-patch+json"
+_KIND = 2
+_DATA, _STRING_DATA, _ITEMS = 2, 4, 2
+_EVENT_OBJECT, _EVENT_RAW = 2, 1
+"""Numbers of fields in protobuf."""
+_LENGTH = 4
+"""Bytes of the length prefix of each watch event in protobuf."""
 _LARGE = 1 << 12
 """Size in bytes from which content is parsed in a thread: each value costs up to a millisecond."""
 _log = log.get(__name__)
@@ -103,7 +109,7 @@ async def _learn(run: RunIdentity, message: Call | Answer, data: bytes, read: Re
 
     def learn() -> bool:
         try:
-            value, is_complete = (protobuf.read(data), True) if message.media == content.PROTOBUF else message.parsed()
+            value, is_complete = (_read_protobuf(data), True) if message.media == content.PROTOBUF else message.parsed()
             for values, names in read(value):
                 run.secrets.learn_secret(values, names)
         except ValueError:
@@ -181,7 +187,46 @@ class _Watched:
 
     def _events(self, stream: bytes) -> list[Any]:
         if self._is_binary:
-            objects, self._rest = protobuf.split(stream)
+            objects, self._rest = _split_events(stream)
             return objects
         *lines, self._rest = stream.split(b"\n")
         return [decode.loads(line) for line in lines if line.strip()]
+
+
+def _read_protobuf(data: bytes) -> Any:
+    """Return the fields of Secrets with values as in JSON, with `data` as bytes. Raises ValueError.
+
+    Sources: `generated.proto` of k8s.io/api in core/v1, and of k8s.io/apimachinery in pkg/runtime and pkg/apis/meta/v1.
+    """
+    parts = unknown(data)
+    kind, raw = string(dict(fields(parts.get(TYPE_META, b""))).get(_KIND)), parts.get(RAW, b"")
+    if kind == "Secret":
+        return _secret(raw)
+    if kind.endswith("List"):
+        items = [octets(value) for number, value in fields(raw) if number == _ITEMS]
+        return {"items": [_secret(item) for item in items]}
+    return {}
+
+
+def _split_events(stream: bytes) -> tuple[list[Any], bytes]:
+    """Split the complete events from a watch's content; return their objects and the remaining bytes."""
+    objects = []
+    while len(stream) >= _LENGTH:
+        end = _LENGTH + int.from_bytes(stream[:_LENGTH], "big")
+        if len(stream) < end:
+            break
+        event = dict(fields(stream[_LENGTH:end]))
+        extension = dict(fields(octets(event.get(_EVENT_OBJECT, b""))))
+        objects.append(_read_protobuf(octets(extension.get(_EVENT_RAW, b""))))
+        stream = stream[end:]
+    return objects, stream
+
+
+def _secret(raw: bytes) -> dict[str, Any]:
+    secret: dict[str, Any] = {**read_object(raw), "data": {}, "stringData": {}}
+    for number, value in fields(raw):
+        if number in {_DATA, _STRING_DATA}:
+            entry = dict(fields(octets(value)))
+            of_map = secret["data" if number == _DATA else "stringData"]
+            of_map[string(entry.get(1))] = octets(entry.get(2, b""))
+    return secret

@@ -6,7 +6,7 @@ its new value is `<masked, changed>`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -15,8 +15,8 @@ from runner.core.masking.masker import MASK, Budget
 from runner.core.status.report import OwnStatus
 from runner.features.plan.fields import ABSENT, FieldChange, Value, differences, normalised
 from runner.features.plan.tasks import UnplannedTask
-from runner.features.plan.trial.overlay import PlannedChange, Verb
-from runner.features.plan.trial.unknown import UnknownValues
+from runner.features.plan.trial.overlay import Overlay, PlannedChange, Verb
+from runner.features.plan.trial.stored import UnknownValues
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 State: TypeAlias = Literal["complete", "partial", "failed", "skipped"]
@@ -296,3 +296,68 @@ def _has_mask(value: Any) -> bool:
     if isinstance(value, list):
         return any(map(_has_mask, value))
     return isinstance(value, str) and MASK in value
+
+
+_WHOLE = "(object)"
+"""Field of an object that only one of the plans writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingValue:
+    """A field whose value differs in each run."""
+
+    gvk: GVK
+    key: ObjectKey
+    path: str
+    is_new: bool
+    """Whether the run creates the object."""
+
+    @property
+    def is_covered(self) -> bool:
+        """True if an approval covers each value: the field is one of the data of a new Secret."""
+        return self.is_new and self.gvk == _SECRET and self.path.startswith("data")
+
+    def __str__(self) -> str:
+        return f"{self.gvk.kind} {self.key} {self.path}"
+
+
+def between(one: Overlay, two: Overlay, owner: PlannedOwner) -> tuple[DifferingValue, ...]:
+    """Return the fields whose planned values differ in two plans of one resource, without the values.
+
+    These are random values, times, and values computed from them. The raw values are compared, because masked values of
+    two plans are equal.
+    """
+    first, second = _by_object(one), _by_object(two)
+    differing: list[DifferingValue] = []
+    for place in dict.fromkeys((*first, *second)):
+        before, after = first.get(place), second.get(place)
+        change = before or after
+        if change is None:
+            continue
+        is_new = change.verb == "create"
+        if before is None or after is None:
+            paths: Iterable[str] = (_WHOLE,)
+        else:
+            paths = _paths(_values(before, one, owner), _values(after, two, owner))
+        differing += [DifferingValue(change.gvk, change.key, path, is_new) for path in paths]
+    return tuple(differing)
+
+
+def _by_object(overlay: Overlay) -> dict[tuple[str, str, ObjectKey], PlannedChange]:
+    return {change.place: change for change in overlay.changes()}
+
+
+def _values(change: PlannedChange, overlay: Overlay, owner: PlannedOwner) -> dict[str, Any]:
+    """Return the new values of a change by path, without those that the API server chooses."""
+    fields = (lasting(change.gvk, field) for field in compared(change, owner))
+    return {field.path: overlay.unknown.marked(field.after) for field in fields}
+
+
+def _paths(one: dict[str, Any], two: dict[str, Any]) -> Iterator[str]:
+    for path in dict.fromkeys((*one, *two)):
+        if path not in one or path not in two:
+            yield path or _WHOLE
+        elif not path:
+            yield from (field.path for field in differences(one[path], two[path]))
+        elif one[path] != two[path]:
+            yield path

@@ -25,8 +25,9 @@ from runner.core.status.report import StatusReport
 from runner.core.status.writer import StatusWriter
 from runner.features.plan import published
 from runner.features.plan.changes import ObjectChange, ResourcePlan
-from runner.features.plan.drift_fields import DriftPolicy, drift_ended, drift_found, drift_of
+from runner.features.plan.drift_fields import DriftPolicy
 from runner.features.plan.feature import DRIFT
+from runner.features.plan.plan_status import drift_ended, drift_found, drift_of
 from runner.features.plan.runs import PlanRun, PlanRuns
 from runner.values.objects import ObjectKey, uid_of
 

@@ -1,17 +1,12 @@
-"""Field `drift` of a watch, the condition `Drifted`, and `status.drift` with the changes."""
+"""Field `drift` of a watch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from runner.base.yamlfile.fields import Fields
-from runner.core.status.conditions import find, make
-from runner.core.status.report import OwnStatus, StatusReport
 from runner.core.watches import field, policy
 from runner.core.watches.field import Entry, FeatureFields
-from runner.values.objects import Object, conditions_of, mapping
 from runner.values.slots import Slot, Slots
 
 
@@ -27,32 +22,6 @@ class DriftPolicy:
 
 DRIFT_POLICY: Slot[DriftPolicy | None] = Slot("drift", None)
 """Slot of a watch; None: no checks."""
-
-
-DRIFTED = "Drifted"
-"""A condition of objects whose drift checks found changes by other clients."""
-FIELD = "drift"
-"""Field of the status with the drift."""
-OWN = OwnStatus(conditions=frozenset({DRIFTED}), fields=frozenset({FIELD}))
-
-
-def drift_of(obj: Object) -> dict[str, Any]:
-    """Return `status.drift`; empty if there is none."""
-    return mapping(mapping(obj.get("status")).get(FIELD))
-
-
-def drift_found(message: str, drift: Mapping[str, Any]) -> StatusReport:
-    """Return the change after a check that found drift. `drift` is the new `status.drift`."""
-    return StatusReport((make(DRIFTED, "True", "ChangedByOthers", message),), fields={FIELD: drift})
-
-
-def drift_ended(obj: Object) -> StatusReport:
-    """Return the change after a run, or after a check without drift; empty if no drift was reported."""
-    if find(conditions_of(obj), DRIFTED) is None and not drift_of(obj):
-        return StatusReport(())
-    return StatusReport((make(DRIFTED, "False", "NoDrift", ""),), fields={FIELD: {}})
-
-
 _ENTRY = field.section(
     "",
     "%s",

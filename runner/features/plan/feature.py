@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.queue import reasons
 from runner.core.queue.reasons import Cause, Mark, RunReason
-from runner.core.reconcile.feature import Feature, Kind, Part, PartBase, ProxyBase, ProxyParts
-from runner.core.status.report import OwnStatus
-from runner.features.plan import drift_fields, plan_status
-from runner.features.plan.drift_fields import DRIFT_POLICY
+from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
+from runner.features.plan import plan_status
+from runner.features.plan.drift_fields import DRIFT_POLICY, FIELDS
 from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import MODE, ObjectRef
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from runner.core.kube.discovery import ApiResource
+    from runner.core.reconcile.feature import Kind
     from runner.core.reconcile.hooks import Hooks
     from runner.core.watches.watch import Watch
     from runner.features.plan.runs import PlanRuns
@@ -93,8 +93,8 @@ def _rights(watch: Watch, resource: ApiResource, places: Places) -> set[Right]:
 
 
 FEATURE = Feature(
-    fields=(drift_fields.FIELDS,),
-    status=OwnStatus.joined(plan_status.OWN, drift_fields.OWN),
+    fields=(FIELDS,),
+    status=plan_status.OWN,
     rights=RequiredRights(_rights),
     reasons=(DRIFT,),
     marks=MARKS,

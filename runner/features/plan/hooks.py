@@ -27,10 +27,10 @@ from runner.core.status.conditions import Condition, ConditionStatus, timestamp
 from runner.core.status.report import StatusReport
 from runner.core.status.writer import StatusWriter
 from runner.core.watches.policy import RunMode
-from runner.features.plan import differing, plan_status, published
-from runner.features.plan.approved import APPROVED, ApprovedPlan
-from runner.features.plan.changes import PlannedOwner, ResourcePlan
-from runner.features.plan.decision import (
+from runner.features.plan import changes, plan_status, published
+from runner.features.plan.approved import (
+    APPROVED,
+    ApprovedPlan,
     Execute,
     PlanAgain,
     PlanDecision,
@@ -41,7 +41,7 @@ from runner.features.plan.decision import (
     is_used,
     joined,
 )
-from runner.features.plan.differing import DifferingValue
+from runner.features.plan.changes import DifferingValue, PlannedOwner, ResourcePlan
 from runner.features.plan.plan_status import APPROVE, approved_hash
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
@@ -94,7 +94,7 @@ class PlanReconciler(Hooks):
         if obj is None or overrides_of(obj, self._scope.bounds).mode != attempt.overrides.mode:
             return Skip(Done(None))  # the watch delivers the event
         attempt = replace(attempt, obj=obj)
-        before = published.of_status(obj)
+        before = plan_status.of_status(obj)
         run, basis = await self._plan(attempt)
         attempt = await attempt.learned(run.result)
         self._count(run)
@@ -119,7 +119,7 @@ class PlanReconciler(Hooks):
 
     async def _decide(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> PlanDecision:
         """Decide about a plan, with a second one if necessary. If that one fails, the result is `PlanAgain`."""
-        before = published.of_status(attempt.obj)
+        before = plan_status.of_status(attempt.obj)
         approved = before if is_approved(attempt.obj, before, attempt.overrides) else None
         decided = decide(run.plan, basis, run.withheld, approved, None)
         if isinstance(decided, PlanAgain):
@@ -132,7 +132,7 @@ class PlanReconciler(Hooks):
         approved = attempt.more.get(APPROVED)
         if approved is None:
             obj = self._scope.latest(attempt)  # a plan that was published just before the run is not in the attempt
-            before = published.of_status(obj)
+            before = plan_status.of_status(obj)
             return plan_status.ended(obj, removes=bool(before) and not before.get("configMap"))
         if attempt.is_stopped:
             return plan_status.refused(_stopped(approved), self._with_approval(attempt.obj, approved.hash, "Refused"))
@@ -146,7 +146,7 @@ class PlanReconciler(Hooks):
                 return Addition()
             self._stale(attempt, _stopped(approved))
             return Addition(result=RequeueAfter(_REPLAN))
-        if not published.of_status(self._scope.latest(attempt)).get("configMap"):
+        if not plan_status.of_status(self._scope.latest(attempt)).get("configMap"):
             return Addition()
         await self._config_maps.remove(attempt)
         return Addition(StatusReport((), fields={plan_status.FIELD: {}}))
@@ -169,7 +169,7 @@ class PlanReconciler(Hooks):
             why = second.plan.message or second.result.message
             self._log.info("Cannot compare two plans: the second one failed", error=why, **attempt.key._asdict())
             return None
-        return differing.between(run.overlay, second.overlay, self._owner(attempt.obj))
+        return changes.between(run.overlay, second.overlay, self._owner(attempt.obj))
 
     async def _approve(
         self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], differ: tuple[DifferingValue, ...]
@@ -195,7 +195,7 @@ class PlanReconciler(Hooks):
 
     async def _reject(self, attempt: Attempt, run: PlanRun, basis: PlanBasis, why: str) -> None:
         """Publish a new plan instead of the approved one, with the reason."""
-        before = published.of_status(attempt.obj)
+        before = plan_status.of_status(attempt.obj)
         plan = await self._published(attempt, run, basis)
         new = f"New plan {plan['hash']}: {published.summary(basis.plan)}"
         sentence = f"Plan {before['hash']} was not executed: {why}. {new}"
@@ -208,7 +208,7 @@ class PlanReconciler(Hooks):
         self._log.warning("Approved plan is stale", why=why, **attempt.key._asdict())
 
     def _with_approval(self, obj: Object, approved: str, state: str) -> Mapping[str, Any]:
-        return {**published.of_status(obj), "approval": _approval(approved, state)}
+        return {**plan_status.of_status(obj), "approval": _approval(approved, state)}
 
     def _owner(self, obj: Object) -> PlannedOwner:
         return PlannedOwner(ObjectRef.of(self._scope.watch.gvk, obj), self._scope.own)
@@ -237,7 +237,7 @@ class PlanReconciler(Hooks):
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
         obj, overrides = attempt.obj, attempt.overrides
-        before = published.of_status(obj)
+        before = plan_status.of_status(obj)
         failed = run.plan.state == "failed"
         if failed and before.get("configMap"):
             await self._config_maps.remove(attempt)  # the status will not name it any more
@@ -259,7 +259,7 @@ class PlanReconciler(Hooks):
 
     async def _published(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> Mapping[str, Any]:
         """Return the new `status.plan`: the one before if it is equal and can still be approved."""
-        before = published.of_status(attempt.obj)
+        before = plan_status.of_status(attempt.obj)
         approval = before.get("approval") or {}
         is_equal = bool(before.get("hash")) and before["hash"] == basis.hash(str(before.get("nonce")))
         if is_equal and not is_used(before):

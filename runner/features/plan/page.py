@@ -13,9 +13,9 @@ from runner.base import page
 from runner.base.page import Node, PageSections, Section
 from runner.core.reconcile.feature import Operator, Part
 from runner.core.watches.policy import RunMode, mode_of, strictest
-from runner.features.plan import drift_fields, published
+from runner.features.plan import plan_status
+from runner.features.plan.approved import is_used
 from runner.features.plan.changes import ObjectChange, ResourcePlan
-from runner.features.plan.decision import is_used
 from runner.features.plan.fields import ABSENT, Value
 from runner.features.plan.plan_status import APPROVE
 from runner.values.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
@@ -74,7 +74,7 @@ class LatestPlans(Part):
 
         Values of the changes are known only if this operator made the plan.
         """
-        plan, drift = published.of_status(obj), drift_fields.drift_of(obj)
+        plan, drift = plan_status.of_status(obj), plan_status.drift_of(obj)
         stored = plan or drift
         if not stored.get("hash"):
             return None

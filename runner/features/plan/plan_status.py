@@ -1,14 +1,14 @@
-"""Approval, conditions and `status.plan` of objects whose mode is `plan` or `approve`. Pure."""
+"""Approval, conditions, `status.plan` and `status.drift` of objects with plans and drift checks. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.core.status import conditions, kstatus
 from runner.core.status.conditions import Condition, ConditionStatus, find, make
 from runner.core.status.report import OBSERVED, OwnStatus, StatusReport
-from runner.values.objects import PREFIX, Object, annotations_of, conditions_of, metadata
+from runner.values.objects import PREFIX, Object, annotations_of, conditions_of, mapping, maps, metadata
 
 APPROVE = PREFIX + "approve"
 """Annotation: the hash of the plan that the operator executes, in mode `approve`."""
@@ -19,16 +19,25 @@ PLAN_STALE = "PlanStale"
 CHANGES, NO_CHANGES, PARTIAL, PLAN_FAILED = "Changes", "NoChanges", "Partial", "PlanFailed"
 EXECUTED = "Executed"
 """Reasons of `Planned`."""
-FIELD = "plan"
-"""Field of the status with the plan."""
+DRIFTED = "Drifted"
+"""A condition of objects whose drift checks found changes by other clients."""
+FIELD, DRIFT_FIELD = "plan", "drift"
+"""Fields of the status with the plan, and with the drift."""
 _AWAITS = "PlanNotExecuted"
 """Reason of `Ready` while a plan has changes."""
 OWN = OwnStatus(
-    conditions=frozenset({PLANNED, PLAN_STALE}),
-    fields=frozenset({FIELD}),
+    conditions=frozenset({PLANNED, PLAN_STALE, DRIFTED}),
+    fields=frozenset({FIELD, DRIFT_FIELD}),
     reasons=frozenset({_AWAITS, NO_CHANGES, PLAN_FAILED, PLAN_STALE}),
     passing=frozenset({PLAN_FAILED}),
 )
+
+
+def of_status(obj: Object) -> dict[str, Any]:
+    """Return `status.plan` of an object; empty if there is none. Fields of another shape are empty."""
+    readers: Mapping[str, Callable[[object], Any]] = {"approval": mapping, "reads": mapping, "changes": maps}
+    plan = mapping(mapping(obj.get("status")).get(FIELD))
+    return {name: readers[name](value) if name in readers else value for name, value in plan.items()}
 
 
 def approved_hash(obj: Object) -> str:
@@ -90,3 +99,20 @@ def ended(obj: Object, *, removes: bool) -> StatusReport:
     """Return the change of an object whose mode is no longer `plan` or `approve`. `removes`: whether the plan goes."""
     new_conditions = *conditions.ended(obj, PLANNED, "Applied"), *conditions.ended(obj, PLAN_STALE, "Applied")
     return StatusReport(new_conditions, fields={FIELD: {}} if removes else {})
+
+
+def drift_of(obj: Object) -> dict[str, Any]:
+    """Return `status.drift`; empty if there is none."""
+    return mapping(mapping(obj.get("status")).get(DRIFT_FIELD))
+
+
+def drift_found(message: str, drift: Mapping[str, Any]) -> StatusReport:
+    """Return the change after a check that found drift. `drift` is the new `status.drift`."""
+    return StatusReport((make(DRIFTED, "True", "ChangedByOthers", message),), fields={DRIFT_FIELD: drift})
+
+
+def drift_ended(obj: Object) -> StatusReport:
+    """Return the change after a run, or after a check without drift; empty if no drift was reported."""
+    if find(conditions_of(obj), DRIFTED) is None and not drift_of(obj):
+        return StatusReport(())
+    return StatusReport((make(DRIFTED, "False", "NoDrift", ""),), fields={DRIFT_FIELD: {}})

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import orjson
 import yaml
 
-from runner.features.plan.changes import ObjectChange, ResourcePlan, lasting
-from runner.features.plan.differing import DifferingValue
+from runner.features.plan.changes import DifferingValue, ObjectChange, ResourcePlan, lasting
 from runner.features.plan.trial.overlay import Verb
-from runner.values.objects import GVK, Object, ObjectKey, first_names, mapping, maps, metadata, uid_of
+from runner.values.objects import GVK, Object, ObjectKey, first_names, metadata, uid_of
 
 KEY = "changes.yaml"
 """Key of the ConfigMap's only entry."""
@@ -61,13 +60,6 @@ class PlanBasis:
     def digests(self, nonce: str) -> Iterator[str]:
         """Yield the digest of each change, to find those that differ."""
         return (_digest([nonce, _essence(change)], _DIGEST) for change in self.plan.changes)
-
-
-def of_status(obj: Object) -> dict[str, Any]:
-    """Return `status.plan` of an object; empty if there is none. Fields of another shape are empty."""
-    readers: Mapping[str, Callable[[object], Any]] = {"approval": mapping, "reads": mapping, "changes": maps}
-    plan = mapping(mapping(obj.get("status")).get("plan"))
-    return {name: readers[name](value) if name in readers else value for name, value in plan.items()}
 
 
 def status(

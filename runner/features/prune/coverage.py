@@ -7,11 +7,16 @@ but no tasks of a skipped include, and none after the end of a play.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from configparser import ConfigParser
+from configparser import Error as ConfigParserError
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from runner.base.config import paths
 from runner.core.engine.events import TASK_STARTS, moment
 from runner.core.engine.job import Event
 
@@ -208,3 +213,48 @@ def _digest(data: Mapping[str, Any], *more: str) -> str:
     file = str(data.get("task_path") or "").rpartition(":")[0]
     text = "\0".join((file, str(data.get("task") or ""), str(data.get("task_action") or ""), *more))
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=_DIGEST_SIZE).hexdigest()
+
+
+_SELECTING = (
+    "--tags",
+    "--skip-tags",
+    "--start-at-task",
+    "--limit",
+    "--check",
+    "--syntax-check",
+    "--step",
+    "--list-tasks",
+    "--list-tags",
+    "--list-hosts",
+)
+_SELECTING_SHORT = frozenset("tlC")
+
+
+def tasks_are_selected(ansible_args: str, environ: Mapping[str, str], cwd: Path) -> str:
+    """Return which option makes Ansible execute only some tasks or hosts; empty if none does."""
+    try:
+        arguments: Sequence[str] = shlex.split(ansible_args)
+    except ValueError:
+        arguments = ansible_args.split()
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        is_long = len(name) > len("--") and any(option.startswith(name) for option in _SELECTING)
+        is_short = name.startswith("-") and not name.startswith("--") and not _SELECTING_SHORT.isdisjoint(name)
+        if is_long or is_short:
+            return f"--ansible-args contains {argument}"
+    for name in ("ANSIBLE_RUN_TAGS", "ANSIBLE_SKIP_TAGS"):
+        if environ.get(name):
+            return f"environment variable {name}"
+    return _selecting_config(environ, cwd)
+
+
+def _selecting_config(environ: Mapping[str, str], cwd: Path) -> str:
+    config = next((path for path in paths.ansible_configs(environ, cwd) if path.is_file()), None)
+    parser = ConfigParser(inline_comment_prefixes=(";",), interpolation=None)
+    try:
+        parser.read_string(config.read_text(encoding="utf-8", errors="replace") if config else "")
+    except (ConfigParserError, OSError):
+        return ""  # Ansible reports an invalid file itself
+    if any(parser.get("tags", name, fallback="") for name in ("run", "skip")):
+        return f"section [tags] of {config}"
+    return ""

@@ -29,14 +29,12 @@ from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.status.report import StatusReport
 from runner.core.watches.watch import IS_REMOTE
 from runner.features.prune import record as records
-from runner.features.prune import store
-from runner.features.prune.coverage import Coverage
+from runner.features.prune.coverage import Coverage, tasks_are_selected
 from runner.features.prune.feature import PRUNE
 from runner.features.prune.fields import PRUNE_POLICY
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord
-from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState
+from runner.features.prune.records import Examined, PruneDeletion, PruneRecords, RecordState, RecordStore, storage
 from runner.features.prune.run_objects import OBSERVER, USES, RunObjects, RunUses
-from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.features.prune.sharing import OperatorUses
 from runner.features.prune.status import PruneReport, prunable
 from runner.features.prune.uses import UsedObjects
@@ -306,7 +304,5 @@ def of_kind(kind: Kind) -> Pruner:
     client, discovery, account = operator.client, operator.discovery, scope.watch.service_account
     deletion = PruneDeletion(scope, client, discovery, operator.observers, uses, account)
     space = auth.pod_namespace(auth.HostEnvironment.of_process())
-    state = store.storage(client, space, operator.settings.runner_dir)
-    return Pruner(
-        scope, kind.executed, uses, PruneRecords(scope, client, discovery, store.RecordStore(state)), deletion
-    )
+    state = storage(client, space, operator.settings.runner_dir)
+    return Pruner(scope, kind.executed, uses, PruneRecords(scope, client, discovery, RecordStore(state)), deletion)

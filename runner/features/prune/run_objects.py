@@ -17,7 +17,6 @@ from http import HTTPStatus
 
 from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Answer, Call, Observer
-from runner.core.proxy.request import RequestInfo
 from runner.features.prune.coverage import CoverageRecorder
 from runner.features.prune.record import Basis, CreationRecord, ObjectId
 from runner.features.prune.sharing import DeletionGate
@@ -114,7 +113,7 @@ async def requested(call: Call) -> None:
     uses, info = call.run.run.more.get(USES), call.info
     if uses is None or not info.is_resource:
         return
-    key = ObjectKey(_namespace(info), info.name)
+    key = info.key
     if info.name:
         uses.used.name(info.resource, key)
     elif info.verb in _BY_RESPONSE:
@@ -129,7 +128,7 @@ async def answered(call: Call, answer: Answer) -> None:
     uses, info = call.run.run.more.get(USES), call.info
     if uses is None or not info.is_resource or info.name or info.verb not in _BY_RESPONSE:
         return
-    namespace = _namespace(info)
+    namespace = info.key.namespace
     if info.verb == "list":
         objects = await answer.object() if answer.is_success else None
         uses.used.listed(info.resource, namespace, objects)
@@ -141,7 +140,3 @@ async def answered(call: Call, answer: Answer) -> None:
 
 
 OBSERVER = Observer(requested, answered)
-
-
-def _namespace(info: RequestInfo) -> str:
-    return "" if info.resource == "namespaces" and not info.group else info.namespace

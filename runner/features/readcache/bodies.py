@@ -1,6 +1,6 @@
 """Responses of the API server for owned objects, byte for byte, and the decision whether each is up to date. Pure.
 
-Flow: each call of the proxy is registered in `inflight` from its start to its end. The watch of a kind of dependents
+Flow: each call of the proxy is registered (`PendingCalls`) from its start to its end. The watch of a kind of dependents
 has the latest version of each owned object. `find` decides whether a cached response may be sent.
 
 Promises: `find` returns a response only if
@@ -22,13 +22,205 @@ only. Must not import: the client, the proxy.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.readcache.entries import CacheEntries, CacheEntry, ObjectVersion, WatchedKind
-from runner.features.readcache.inflight import CallScope, PendingCall, PendingCalls
 from runner.values.objects import Object, ObjectKey, ObjectRef, metadata, uid_of
+
+
+class CallScope(NamedTuple):
+    """An object in any API version. Without a name it is a namespace; without both it is the whole kind."""
+
+    group: str
+    plural: str
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> ObjectKey:
+        """Key of the object."""
+        return ObjectKey(self.namespace, self.name)
+
+    def with_containing(self) -> tuple[CallScope, ...]:
+        """Return the scope and the scopes that contain it."""
+        return self, self._replace(name=""), self._replace(namespace="", name="")
+
+
+@dataclass(slots=True, eq=False)
+class PendingCall:
+    """A call in progress."""
+
+    place: CallScope
+    basis: object
+    """Value to compare when the call ends; None if its response cannot be cached."""
+    holds: bool = False
+    """True if nothing in its scope may be served from the cache."""
+    is_spoiled: bool = False
+    """True if another call ended meanwhile, so that the response may be outdated."""
+    is_left: bool = False
+    """True if it ends later than its call, because the call had an unknown outcome."""
+    is_ended: bool = False
+
+
+class PendingCalls:
+    """All calls in progress, and whether their responses can be trusted.
+
+    If two calls for an object overlap, their order on the server is unknown. So the end of each call marks all further
+    calls in progress in the same scope. Their responses may be older than a state that was returned or written
+    meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._attempts: dict[CallScope, list[PendingCall]] = {}
+        self._held: Counter[CallScope] = Counter()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._attempts.values()))
+
+    def begin(self, place: CallScope, basis: object) -> PendingCall:
+        """Register a call."""
+        attempt = PendingCall(place, basis)
+        self._attempts.setdefault(place, []).append(attempt)
+        return attempt
+
+    def hold(self, attempt: PendingCall) -> None:
+        """Serve nothing in the call's scope from the cache until it ends."""
+        if not attempt.holds:
+            attempt.holds = True
+            self._held[attempt.place] += 1
+
+    def end(self, attempt: PendingCall) -> None:
+        """Remove a call."""
+        attempt.is_ended = True
+        attempts = self._attempts[attempt.place]
+        attempts.remove(attempt)
+        if not attempts:
+            del self._attempts[attempt.place]
+        if attempt.holds:
+            self._held[attempt.place] -= 1
+            if not self._held[attempt.place]:
+                del self._held[attempt.place]
+
+    def is_held(self, place: CallScope) -> bool:
+        """Return True if a call in progress prevents a response from the cache."""
+        return bool(self._held) and any(scope in self._held for scope in place.with_containing())
+
+    def spoil(self, place: CallScope) -> None:
+        """Mark the calls in a scope: another one has ended."""
+        for scope in place.with_containing():
+            for attempt in self._attempts.get(scope, ()):
+                attempt.is_spoiled = True
+
+
+_MOST_UNSEEN = 1024
+_MOST_ERAS = 1024
+_OVERHEAD = 1 << 10
+"""Approximate bytes per cached object beside its content."""
+
+ObjectVersion: TypeAlias = tuple[str, str]
+"""UID and resourceVersion of an object."""
+WatchMark: TypeAlias = tuple[int, int, int]
+"""Identifies a period without a gap of the watch; it changes with each event that invalidates earlier reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """Cached content of one object, in the API version that was read last."""
+
+    owners: tuple[ObjectRef, ...]
+    version: ObjectVersion
+    mark: WatchMark
+    path: str
+    """Path of a GET, which contains the API version."""
+    content: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return len(self.content) + _OVERHEAD
+
+
+class WatchedKind(Protocol):
+    """Watch of a kind of dependents."""
+
+    resource: ApiResource
+
+    @property
+    def owners(self) -> Callable[[Object], tuple[ObjectRef, ...]]:
+        """Returns the watched owners of an object."""
+
+    def version(self, key: ObjectKey) -> ObjectVersion | None:
+        """Return the version of an object as last seen; None if it was not, or has no watched owner."""
+
+    def unbroken_period(self, namespace: str) -> int | None:
+        """Return the number of the current period without a gap of a namespace's watch; None if there is none."""
+
+
+class CacheEntries:
+    """The owned objects of one kind. It listens to their watch."""
+
+    def __init__(self, kind: WatchedKind, ended: Callable[[CacheEntries, ObjectKey], None]) -> None:
+        """`ended` is called if an object was deleted or has no watched owner."""
+        self.resource = kind.resource
+        self.owners_of = kind.owners
+        self.kept: dict[ObjectKey, CacheEntry] = {}
+        self._kind = kind
+        self._ended = ended
+        self._eras: dict[str, int] = {}
+        self._unseen: OrderedDict[ObjectKey, None] = OrderedDict()
+
+    # Called by the watch.
+
+    def changed(self, key: ObjectKey) -> None:
+        """Handle an event of an object."""
+        self._unseen.pop(key, None)
+        if not self.is_seen(key):
+            self._ended(self, key)
+
+    def listed(self) -> None:
+        """Handle the end of a list: absent objects are gone, unless their event is still expected."""
+        for key in [key for key in self.kept if key not in self._unseen and not self.is_seen(key)]:
+            self._ended(self, key)
+
+    # Cached responses.
+
+    def place(self, key: ObjectKey) -> CallScope:
+        """Return the scope of calls for an object."""
+        return CallScope(self.resource.gvk.group, self.resource.plural, key.namespace, key.name)
+
+    def is_seen(self, key: ObjectKey) -> bool:
+        """Return True if the watch shows that the object exists and has a watched owner."""
+        return self._kind.version(key) is not None
+
+    def mark(self, namespace: str) -> WatchMark | None:
+        """Return the mark of the current period of the watch; None if the watch is not open."""
+        unbroken_period = self._kind.unbroken_period(namespace)
+        return (
+            None
+            if unbroken_period is None
+            else (unbroken_period, self._eras.get("", 0), self._eras.get(namespace or "-", 0))
+        )
+
+    def age(self, namespace: str) -> None:
+        """Invalidate what was read so far in a namespace (`""`: in all)."""
+        self._eras[namespace] = self._eras.get(namespace, 0) + 1
+        if len(self._eras) > _MOST_ERAS:
+            self._eras = {"": self._eras.get("", 0) + 1}
+
+    def is_fresh(self, key: ObjectKey, entry: CacheEntry) -> bool:
+        """Return True if an entry is up to date."""
+        return entry.version == self._kind.version(key) and entry.mark == self.mark(key.namespace)
+
+    def expect(self, key: ObjectKey) -> ObjectKey | None:
+        """Expect a watch event of an object. Return another object whose event is no longer expected, if any."""
+        if self.is_seen(key):
+            return None
+        self._unseen[key] = None
+        return self._unseen.popitem(last=False)[0] if len(self._unseen) > _MOST_UNSEEN else None
+
 
 MOST_BYTES = 64 << 20
 """Maximum size of the cache in bytes."""

@@ -24,9 +24,7 @@ from runner.core.proxy.calls import Answer, Call, Proceed, Whole
 from runner.core.proxy.http import messages
 from runner.core.proxy.request import RequestInfo
 from runner.core.reconcile.feature import Operator, Part, ProxyParts
-from runner.features.readcache.bodies import MOST_BYTES, ObjectResponse, ReadCache
-from runner.features.readcache.entries import CacheEntries
-from runner.features.readcache.inflight import CallScope, PendingCall
+from runner.features.readcache.bodies import MOST_BYTES, CacheEntries, CallScope, ObjectResponse, PendingCall, ReadCache
 from runner.values.objects import ObjectKey, Owner, key_of
 
 HIT, MISS = "hit", "miss"
@@ -223,8 +221,7 @@ def _place(info: RequestInfo) -> CallScope:
     if not info.group and info.resource == "bindings":
         # This binds pods to nodes; the content contains the pod's name.
         return CallScope("", "pods", info.namespace, "")
-    is_namespace = not info.group and info.resource == "namespaces"
-    return CallScope(info.group, info.resource, "" if is_namespace else info.namespace, info.name)
+    return CallScope(info.group, info.resource, *info.key)
 
 
 def _path(info: RequestInfo, key: ObjectKey) -> str:

@@ -24,9 +24,8 @@ from runner.core.status import report
 from runner.core.status.conditions import find
 from runner.core.status.kstatus import READY
 from runner.core.status.report import StatusReport
-from runner.features.ready.known import Known
 from runner.features.ready.pods import PodReasons
-from runner.features.ready.readiness import FOLLOWED, KINDS, Readiness, readiness
+from runner.features.ready.readiness import FOLLOWED, KINDS, Known, Readiness, readiness
 from runner.values.errors import ApiError, ApiUnavailableError, LeaseLostError
 from runner.values.objects import ObjectKey, ObjectRef, conditions_of
 

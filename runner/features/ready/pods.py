@@ -11,7 +11,7 @@ from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource
 from runner.core.reconcile.attempt import WatchScope
 from runner.core.watches.selectors import LabelRequirement, render_labels
-from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError, shortened
 from runner.values.objects import GVK, Object, ObjectKey, mapping, maps, metadata
 
 _PODS = ApiResource(
@@ -35,8 +35,7 @@ def reason_of(pods: Iterable[Object]) -> str:
     The kubelet alternates between several reasons of one failure. The result is the same for all of them.
     """
     newest = sorted(pods, key=lambda pod: str(metadata(pod).get("creationTimestamp")), reverse=True)
-    reason = next((reason for pod in newest for reason in _reasons(pod)), "")
-    return reason if len(reason) <= _LONGEST else f"{reason[: _LONGEST - 1]}…"
+    return shortened(next((reason for pod in newest for reason in _reasons(pod)), ""), _LONGEST)
 
 
 def _reasons(pod: Object) -> Iterator[str]:

@@ -24,26 +24,22 @@ REFERENCE = RunReason(
 )
 
 
-def ignored(kind: Kind) -> Hooks:
-    """Return the condition about ignored references. It ends with the references of the watch."""
-    from runner.features.references.ignored import IgnoredReferences  # noqa: PLC0415 - see Feature
+def hooks(kind: Kind) -> Hooks:
+    """Return the condition about ignored references, and what keeps the references of each object, if there are any.
 
-    return IgnoredReferences(kind.scope)
+    The condition ends with the references of the watch.
+    """
+    from runner.features.references import hooks as made  # noqa: PLC0415 - see Feature
 
-
-def known(kind: Kind) -> Hooks | None:
-    """Return what keeps the references of each object."""
     if not kind.scope.watch.more.get(REFERENCES):
-        return None
-    from runner.features.references.known import KnownReferences, WatchedReferences  # noqa: PLC0415 - see Feature
-
-    return KnownReferences(kind.scope, kind.operator.part(WatchedReferences).references)
+        return made.IgnoredReferences(kind.scope)
+    return made.KnownReferences(kind.scope, kind.operator.part(made.WatchedReferences).references)
 
 
 def _part(base: PartBase) -> Part | None:
     if not any(watch.more.get(REFERENCES) for watch in base.watches):
         return None
-    from runner.features.references.known import WatchedReferences  # noqa: PLC0415 - see Feature
+    from runner.features.references.hooks import WatchedReferences  # noqa: PLC0415 - see Feature
 
     return WatchedReferences()
 

@@ -125,14 +125,11 @@ class References(AccessObserver):
                 group.create_task(background.keep(f"references/{selected.gvk.kind}", labelled.follow))
             await asyncio.Event().wait()
 
-    # Called by the controllers.
+    # Called by the hooks of watches with references.
 
     def update(self, gvk: GVK, obj: Object) -> None:
         """Process the state of a watched object."""
-        watch = self._watches.get(gvk)
-        if watch is None:
-            return
-        references = watch.more.get(REFERENCES)
+        references = self._watches[gvk].more.get(REFERENCES)
         target, named = ObjectRef(gvk, key_of(obj)), references_of(references, obj)
         for problem in named.invalid:
             self._report(target, "Cannot watch a referenced object", problem)
@@ -145,13 +142,10 @@ class References(AccessObserver):
 
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted object."""
-        if gvk in self._watches:
-            self._leave(self._index.forget(ObjectRef(gvk, key)))
+        self._leave(self._index.forget(ObjectRef(gvk, key)))
 
     async def ready(self, gvk: GVK, key: ObjectKey) -> None:
         """Wait until all references of an object are known or have an error."""
-        if gvk not in self._watches:
-            return
         target, time = ObjectRef(gvk, key), asyncio.get_running_loop().time
         until = time() + _PATIENCE
         while True:
@@ -168,16 +162,13 @@ class References(AccessObserver):
         It is None if a state is unknown, and empty without references. It reveals no content. For an object without a
         generation, changes of metadata change it too.
         """
-        watch = self._watches.get(gvk)
-        if watch is None:
-            return ""
-        target = ObjectRef(gvk, key)
+        target, trigger = ObjectRef(gvk, key), self._watches[gvk].watch_dependent_status
         states: set[tuple[ObjectRef, str]] = set()
         for referenced in self._index.references(target):
             if not self._kinds[referenced.gvk].is_known(referenced.key):
                 return None
             seen = self._kinds[referenced.gvk].state(referenced.key)
-            state = seen.lasting(watch.watch_dependent_status) if seen is not None else ""
+            state = seen.lasting(trigger) if seen is not None else ""
             if state is None:
                 return None
             states.add((referenced, state))

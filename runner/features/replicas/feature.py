@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 async def _leadership(
     settings: Settings, credentials: Credentials, meters: Meters, stack: AsyncExitStack
 ) -> Leadership:
-    from runner.features.replicas import setup  # noqa: PLC0415 - see Feature
+    from runner.features.replicas import replica  # noqa: PLC0415 - see Feature
 
-    return await setup.make(settings, credentials, meters, stack)
+    return await replica.make(settings, credentials, meters, stack)
 
 
 def _rights(settings: Settings, _: Sequence[Watch], own: OwnNamespaces) -> set[Right]:

@@ -16,15 +16,22 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
 from runner.base import log
-from runner.features.replicas import election
+from runner.base.config.settings import Settings
+from runner.base.credentials.auth import Credentials, OwnNamespaces
+from runner.base.meters import Meters
+from runner.core.kube.client import Client, ClientLimits
+from runner.features.replicas import election, kernel_deadline
 from runner.features.replicas.election import LeaseAction, LeaseRecord, LeaseTimes, ObservedLease, ReplicaView
-from runner.values.errors import ApiError, ApiUnavailableError, ConflictError, NotFoundError
+from runner.features.replicas.leases import LeaseClient
+from runner.values.errors import ApiError, ApiUnavailableError, ConfigError, ConflictError, NotFoundError
 from runner.values.lease_guard import Leadership, LeaseGuard
 
 
@@ -272,3 +279,33 @@ class Replica(Leadership):
             self._rival = rival
             if rival:
                 self._log.info("Another replica holds the leader lease", holder=rival)
+
+
+_CONNECTIONS = 2
+
+
+async def make(settings: Settings, credentials: Credentials, meters: Meters, stack: AsyncExitStack) -> Replica:
+    """Create the replica of this process. Raises ConfigError if a setting is missing.
+
+    It has connections of its own, so that no other request delays a renewal.
+    """
+    namespace = OwnNamespaces.of_process(settings.leader_election_namespace).leases
+    if not namespace:
+        raise ConfigError("--leader-election-namespace is required outside a cluster: set the namespace of the Lease")
+    times = LeaseTimes(settings.leader_elect_lease_duration, settings.leader_elect_renew_deadline)
+    limits = ClientLimits(total=times.renew / 2, attempts=1, connections=_CONNECTIONS)
+    client = await stack.enter_async_context(Client(credentials, limits))
+    # Another name for each process: one that has ended may have left runs, which its successor must not overtake.
+    me = f"{settings.pod_name or socket.gethostname()}_{secrets.token_hex(8)}"
+    name = settings.leader_election_id
+    replica = Replica(
+        LeaseClient(client, namespace, name),
+        name,
+        times,
+        me=me,
+        clock=kernel_deadline.clock,
+        deadline=kernel_deadline.make(),
+    )
+    text = "Whether this replica holds the Lease (1) or not (0)"
+    meters.observable_gauge("leader_election_master_status", text, ["name"], lambda: {name: replica.leads()})
+    return replica

@@ -37,20 +37,20 @@ def add_commands(subparsers: Subparsers) -> None:
 
 def _rbac(arguments: argparse.Namespace) -> int:
     from runner.base.yamlfile import edits, tree  # noqa: PLC0415 - as above
-    from runner.features.rights import record, roles  # noqa: PLC0415 - help needs none of their imports
+    from runner.features.rights import record  # noqa: PLC0415 - help needs none of their imports
 
     if not arguments.file.exists():
         raise ConfigError(f"{arguments.file}: file not found; `ansible-operator run --record-rbac=FILE` writes it")
     text = tree.read(_ROLE, str(_ROLE))
     used, inferred = record.read(arguments.file)
     missing = _missing({right for right in used | inferred if not right.account}, list(_granted(_FOLDERS)))
-    added = roles.rules(missing)
+    added = record.rules(missing)
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
         _ROLE.write_text(text, encoding="utf-8")
     sys.stdout.write(f"{_ROLE}: {plural(len(added), 'rule') + ' added' if added else 'no permission is missing'}\n")
-    for rule in roles.rules(missing - used):
+    for rule in record.rules(missing - used):
         about = f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])}"
         sys.stdout.write(f"not used yet, but included, because runs write the kind: {about}\n")
     for account in sorted({right.account for right in used if right.account}):
@@ -66,13 +66,13 @@ def lacking(file: Path) -> list[str]:
     """
     import yaml  # noqa: PLC0415 - as above
 
-    from runner.features.rights import record, roles  # noqa: PLC0415 - as above
+    from runner.features.rights import record  # noqa: PLC0415 - as above
 
     if not _ROLE.exists():
         return []
     rights = set().union(*record.read(file))
     missing = _missing({right for right in rights if not right.account}, list(_granted(_FOLDERS)))
-    return ["  " + yaml.safe_dump(rule, default_flow_style=True, width=1000).strip() for rule in roles.rules(missing)]
+    return ["  " + yaml.safe_dump(rule, default_flow_style=True, width=1000).strip() for rule in record.rules(missing)]
 
 
 def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:

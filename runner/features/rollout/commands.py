@@ -18,8 +18,7 @@ from runner.values.errors import ConfigError, ConflictError, ForbiddenError, Ope
 if TYPE_CHECKING:
     from runner.core.kube.client import Client
     from runner.features.rollout.member import Member
-    from runner.features.rollout.state import State
-    from runner.features.rollout.store import RolloutStore
+    from runner.features.rollout.state import RolloutStore, State
 
 _VERBS = ("status", "pause", "resume", "restart")
 _DESCRIPTION = """\
@@ -100,7 +99,7 @@ async def _watched(store: RolloutStore) -> State:
 
 async def _find(client: Client, kind: str, namespace: str) -> RolloutStore:
     """Return the storage of a kind's rollout."""
-    from runner.features.rollout.store import RolloutStore  # noqa: PLC0415 - as above
+    from runner.features.rollout.state import RolloutStore  # noqa: PLC0415 - as above
 
     stores = await RolloutStore.all(client, namespace)
     names = {store.kind.kind for store in stores}

@@ -33,7 +33,7 @@ def hooks(kind: Kind) -> Hooks | None:
 def _part(base: PartBase) -> Part | None:
     if all(watch.more.get(ROLLOUT_POLICY) is None for watch in base.watches):
         return None
-    from runner.features.rollout.page import RolloutTable  # noqa: PLC0415 - see Feature
+    from runner.features.rollout.hooks import RolloutTable  # noqa: PLC0415 - see Feature
 
     return RolloutTable()
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
-from runner.base import log
+from runner.base import log, page
 from runner.base.credentials import auth
 from runner.base.events.bodies import ApiEvent, EventType
+from runner.base.page import Node, PageSections, Section
 from runner.core.content.files import ContentDigest
 from runner.core.engine.job import Outcome
 from runner.core.kube.cache import Summary
@@ -26,7 +28,7 @@ from runner.core.queue import reasons
 from runner.core.queue.reasons import RunReason
 from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
-from runner.core.reconcile.feature import Kind
+from runner.core.reconcile.feature import Kind, Part
 from runner.core.reconcile.hooks import (
     NOTHING,
     REQUEST_BACKOFF,
@@ -41,13 +43,59 @@ from runner.core.status.report import StatusReport
 from runner.features.rollout.feature import ROLLOUT
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy
 from runner.features.rollout.member import FAILED, IN_PROGRESS, UNUSABLE, WAITING, Member, Wait, not_updated, updated
-from runner.features.rollout.page import RolloutTable
-from runner.features.rollout.state import State
+from runner.features.rollout.state import RolloutStore, State
 from runner.features.rollout.steps import Fleet, Turns, advance
-from runner.features.rollout.store import RolloutStore
 from runner.values.errors import ApiError, ApiUnavailableError, ConflictError
-from runner.values.objects import ObjectKey, conditions_of
+from runner.values.objects import GVK, ObjectKey, conditions_of
 from runner.values.slots import Slot
+
+Progress: TypeAlias = Callable[[], tuple[State, Fleet] | None]
+"""Returns the state and the objects of a rollout; None while they are not known."""
+
+_MOST_NAMES = 5
+_COLUMNS = (
+    ("Kind", ""),
+    ("Step", ""),
+    ("Objects after each step", ""),
+    ("Updated", "number"),
+    ("Outdated", "number"),
+    ("State", ""),
+    ("Stopped by", ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTable(Part):
+    """The rollouts of all kinds."""
+
+    kinds: dict[GVK, Progress] = field(default_factory=dict)
+
+    def sections(self) -> PageSections:
+        """Return what the page shows."""
+        return PageSections(overview=self._overview)
+
+    def _overview(self) -> Section | None:
+        rows = [_row(gvk, *current) for gvk, progress in self.kinds.items() if (current := progress()) is not None]
+        return page.section("Rollouts", page.table("Rollouts", _COLUMNS, rows)) if rows else None
+
+
+def _row(gvk: GVK, state: State, fleet: Fleet) -> list[Node]:
+    """Return the step, its size and its state, and the objects that stopped the rollout."""
+    stopping = [member.key for member in fleet.members if member.uid in state.failed - state.excused]
+    outdated = sum(not member.is_new for member in fleet.members if member.uid not in fleet.ran)
+    going: Node = "ended" if state.ended else "in progress"
+    if state.paused:
+        going = [page.element("tag", "paused"), " ", page.element("isolated", state.paused)]
+    return [
+        gvk.kind,
+        "ended" if state.ended else f"{state.step + 1} of {len(state.limits)}",
+        ", ".join(map(str, state.limits)),
+        str(len(fleet.ran)),
+        str(outdated),
+        going,
+        [[page.link(gvk, key), " "] for key in stopping[:_MOST_NAMES]],
+    ]
+
 
 _POLL = 5.0
 """Seconds between two reads of the state, which commands and other replicas change."""

@@ -16,7 +16,7 @@ def _part(base: PartBase) -> Part | None:
     address = Address.parse(base.settings.ui_bind_address or usual, _FLAG)
     if address is None:
         return None
-    from runner.features.ui.setup import OperatorPage  # noqa: PLC0415 - see Feature
+    from runner.features.ui.server import OperatorPage  # noqa: PLC0415 - see Feature
 
     return OperatorPage(address)
 

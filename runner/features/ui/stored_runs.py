@@ -25,6 +25,7 @@ from runner.core.engine.events import TASK_STARTS
 from runner.core.engine.output import Kept, ManagedFieldsFilter
 from runner.features.ui.journal import JournalEntry
 from runner.features.ui.timeline import BAD, ENDS, ITEM_ENDS, Timeline
+from runner.values.errors import shortened
 from runner.values.objects import GVK, LAST_APPLIED, ObjectKey
 
 _IDENT = re.compile(r"([0-9]{8}T[0-9]{6}\.[0-9]{6})Z-[0-9a-f]{6}")
@@ -169,7 +170,7 @@ def _objects(task: int, result: Mapping[str, Any]) -> Iterator[RunObject]:
         return
     change = _CHANGES.get(str(result.get("method")), "changed") if result.get("changed") is True else "unchanged"
     names = str(obj.get("apiVersion", "")), obj["kind"], str(metadata.get("namespace") or ""), str(metadata["name"])
-    yield RunObject(task, *names, change, _cut(_dump(_shown(obj))))
+    yield RunObject(task, *names, change, shortened(_dump(_shown(obj)), _LONGEST))
 
 
 def _shown(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +202,7 @@ def _diffs(task: int, result: Mapping[str, Any]) -> Iterator[RunDiff]:
             before, after = _lines(diff.get("before")), _lines(diff.get("after"))
             text = "\n".join(difflib.unified_diff(before, after, "before", "after", lineterm=""))
         if text.strip():
-            yield RunDiff(task, _cut(visible(text)))
+            yield RunDiff(task, shortened(visible(text), _LONGEST))
 
 
 def _lines(side: object) -> list[str]:
@@ -215,7 +216,3 @@ def _lines(side: object) -> list[str]:
 
 def _dump(value: object) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -19,6 +19,7 @@ import orjson
 from runner.core.engine.events import TASK_STARTS, failure_message, moment
 from runner.core.engine.job import Event, TaskFailure
 from runner.core.masking.masker import TOO_SLOW
+from runner.values.errors import shortened
 
 TaskState: TypeAlias = Literal[
     "running", "ok", "changed", "skipped", "failed", "ignored", "rescued", "unreachable", "cut short"
@@ -169,8 +170,7 @@ class Timeline:
             self.tasks[-1].ended, self.tasks[-1].state = when, state
 
     def _cut(self, text: object, longest: int) -> str:
-        whole = self.masked(str(text or ""))
-        return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+        return shortened(self.masked(str(text or "")), longest)
 
 
 def _label(item: object) -> str:

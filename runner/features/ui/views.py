@@ -26,9 +26,9 @@ from runner.core.reconcile.controller import Controller
 from runner.core.watches.watch import content_name
 from runner.features.ui import stored_runs
 from runner.features.ui.journal import FailureGroup, Journal, JournalEntry
-from runner.features.ui.object_fields import fields_of
-from runner.features.ui.object_states import DisplayState, ObjectRow, ObjectStates, display_status
+from runner.features.ui.objects import DisplayState, ObjectRow, ObjectStates, display_status, fields_of
 from runner.features.ui.stored_runs import RunDetails
+from runner.values.errors import shortened
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, conditions_of, metadata
 
 JSON: TypeAlias = dict[str, Any]
@@ -46,6 +46,11 @@ _MOST_GROUPS = 20
 _MOST_DEPENDENTS = 100
 _MOST_NAMES = 5
 """Objects of a group of failures."""
+_OF_RUN = (
+    *("ident", "content", "reason", "waited", "began", "ended", "outcome", "task", "place"),
+    *("calls", "call_seconds", "cache_hits", "pod"),
+)
+"""Fields of a run that the page shows as they are."""
 _TROUBLE = frozenset({DisplayState.FAILING.value, DisplayState.STALLED.value})
 
 
@@ -214,7 +219,7 @@ class Views:
                 **names(one.gvk, one.key),
                 "api_version": one.gvk.api_version,
                 "state": one.health.state.name.lower().replace("_", " "),
-                "message": _cut(one.health.message, _SHORT),
+                "message": shortened(one.health.message, _SHORT),
             }
             for one in owned[:_MOST_DEPENDENTS]
         ]
@@ -316,7 +321,7 @@ class Views:
             **names(kind.watch.gvk, row.key),
             "state": status.state.value,
             "since": status.since,
-            "message": "\n".join(_cut(line, _SHORT) for line in status.message.splitlines()[:_MOST_LINES]),
+            "message": "\n".join(shortened(line, _SHORT) for line in status.message.splitlines()[:_MOST_LINES]),
             **self._streak(kind.watch.gvk, row.key),
             "running": kind.queue.is_running(row.key),
             "next": _next(kind, row.key),
@@ -326,24 +331,12 @@ class Views:
         current = run.timeline.tasks[-1] if run.timeline.tasks else None
         return {
             **names(run.gvk, run.key),
-            "ident": run.ident,
-            "content": run.content,
-            "reason": run.reason,
+            **{name: getattr(run, name) for name in _OF_RUN},
             "details": list(run.details[:_MOST_DETAILS]),
-            "waited": run.waited,
-            "began": run.began,
-            "ended": run.ended,
-            "outcome": run.outcome,
             "resolved": resolved,
-            "message": _cut(run.message, _LONG),
-            "task": run.task,
-            "place": run.place,
+            "message": shortened(run.message, _LONG),
             "current": current.name if current is not None and not run.outcome else "",
             "task_count": run.timeline.count,
-            "calls": run.calls,
-            "call_seconds": run.call_seconds,
-            "cache_hits": run.cache_hits,
-            "pod": run.pod,
         }
 
 
@@ -353,7 +346,7 @@ def _contents(obj: Object) -> JSON:
     return {
         "state": shown.state.value,
         "since": shown.since,
-        "message": _cut(shown.message, _LONG),
+        "message": shortened(shown.message, _LONG),
         "created": meta.get("creationTimestamp"),
         "generation": meta.get("generation"),
         "observed": status.get("observedGeneration") if isinstance(status, dict) else None,
@@ -362,7 +355,7 @@ def _contents(obj: Object) -> JSON:
                 "type": str(condition.get("type", "")),
                 "status": str(condition.get("status", "")),
                 "reason": str(condition.get("reason", "")),
-                "message": _cut(str(condition.get("message") or ""), _LONG),
+                "message": shortened(str(condition.get("message") or ""), _LONG),
                 "since": str(condition.get("lastTransitionTime") or ""),
                 "observed": condition.get("observedGeneration"),
             }
@@ -392,7 +385,3 @@ def _part(rows: Sequence[Any], page: int) -> tuple[Sequence[Any], JSON]:
     page = min(max(page, 1), pages)
     paging = {"total": len(rows), "page": page, "pages": pages, "now": time.time()}
     return rows[(page - 1) * PAGE : page * PAGE], paging
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"

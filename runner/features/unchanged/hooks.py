@@ -13,8 +13,9 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import orjson
 
@@ -30,12 +31,14 @@ from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
-from runner.features.unchanged.last_run import MOST_READS, READ_SET, LastRun, ReadSet, RunInputs
+from runner.features.unchanged.requests import READ_SET, ReadSet
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
 from runner.values.slots import Slot
 
+MOST_READS = 32
+"""Limit of objects and lists that a run read, without owned objects."""
 _INPUTS: Slot[RunInputs | None] = Slot("inputs of a run", None)
 """Slot of an attempt: digests of the run's inputs; None if the run is not recorded."""
 NOTHING_NEW = "nothing has changed since the last run, which succeeded"
@@ -44,6 +47,84 @@ _KEY = "last-run-key"
 right.
 """
 _log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """Digests of a run's inputs as it begins."""
+
+    obj: str
+    content: str
+    named: str | None
+    """References of the object; None if their state is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """Record of a run that succeeded, and whether its inputs have changed since.
+
+    It is an annotation of the object, so that it is as durable as the object and every replica can read it. An object
+    without a valid record runs. A failed run removes the record.
+    """
+
+    obj: str
+    """Digest of the fields of the object that a role can depend on."""
+    content: str
+    """Digest of the executed content."""
+    owned: str
+    """Digest of the owned objects."""
+    reads: Mapping[str, str]
+    """Digest of each other path that the run read."""
+    due: float | None
+    """Time of the next run that the role requested, in seconds since the epoch."""
+    named: str = ""
+    """Digest of the object's references; empty if it has none."""
+    seal: str = ""
+    """See `Seal`; empty if the run read nothing."""
+
+    @classmethod
+    def of(cls, obj: Object) -> LastRun | None:
+        """Read the record of an object; None if it is missing or invalid."""
+        try:
+            record = orjson.loads(annotations_of(obj)[LAST_RUN])
+            return cls(
+                str(record["object"]),
+                str(record["content"]),
+                str(record["owned"]),
+                {str(path): str(digest) for path, digest in record.get("reads", {}).items()},
+                float(record["due"]) if "due" in record else None,
+                str(record.get("named", "")),
+                str(record.get("seal", "")),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError):
+            return None
+
+    def written(self) -> str:
+        """Return the annotation's value."""
+        fields: dict[str, Any] = {"object": self.obj, "content": self.content, "owned": self.owned}
+        if self.reads:
+            fields["reads"] = dict(self.reads)
+        if self.due is not None:
+            fields["due"] = round(self.due)
+        if self.named:
+            fields["named"] = self.named
+        if self.seal:
+            fields["seal"] = self.seal
+        return orjson.dumps(fields, option=orjson.OPT_SORT_KEYS).decode()
+
+    def outdated(self, inputs: RunInputs, now: float) -> str:
+        """Return why a run is due, without requests to the cluster; empty if none is due."""
+        if self.obj != inputs.obj:
+            return "the object has changed"
+        if self.content != inputs.content:
+            return "the role, playbook or settings have changed"
+        if inputs.named is None:
+            return "the state of the object's references is not known"
+        if self.named != inputs.named:
+            return "a reference of the object has changed"
+        if self.due is not None and self.due <= now:
+            return "the last run requested another run by now"
+        return ""
 
 
 class Seal:

@@ -7,16 +7,60 @@ run is not skipped.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import quote
 
 from runner.core.proxy.calls import Answer, Call, Observer
 from runner.core.proxy.request import RequestInfo
-from runner.features.unchanged.last_run import READ_SET, ReadEntry, ReadSet
 from runner.values.digests import digest_of_answer
 from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.slots import Slot
 
+_MOST_PATHS = 1000
+"""Limit during the run, when it is not known yet which objects are owned."""
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
+
+
+@dataclass(slots=True)
+class ReadSet:
+    """Objects and lists that a run read, without owned objects."""
+
+    owned: str = ""
+    """Digest of the owned objects at the end of the run; empty if not known, or if another client changed one."""
+    unseen: str = ""
+    """Why the reads of the run are not fully recorded."""
+    reads: dict[str, ReadEntry] = field(default_factory=dict)
+
+    def saw(self, path: str, seen: ReadEntry) -> None:
+        """Record a read; the latest of a path counts."""
+        if len(self.reads) < _MOST_PATHS or path in self.reads:
+            self.reads[path] = seen
+        else:
+            self.misses("the run read too many objects")
+
+    def ended(self, owned: str) -> None:
+        """Note the digest of the owned objects at the end of the run."""
+        self.owned = owned
+
+    def misses(self, why: str) -> None:
+        """Record that the run read something that cannot be compared."""
+        self.unseen = self.unseen or why
+
+
+READ_SET: Slot[ReadSet | None] = Slot("read set", None)
+"""Read set of a run; None if it is not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEntry:
+    """An object or a list that a run read."""
+
+    kind: tuple[str, str]
+    """Group and plural."""
+    key: ObjectKey
+    """Without a name for a list."""
+    digest: str
 
 
 async def answered(call: Call, answer: Answer) -> None:
@@ -59,4 +103,4 @@ def _with_query(path: str, info: RequestInfo) -> str:
 
 
 def _seen(info: RequestInfo, name: str, obj: Object | None) -> ReadEntry:
-    return ReadEntry((info.group, info.resource), ObjectKey(info.namespace, name), digest_of_answer(obj))
+    return ReadEntry((info.group, info.resource), ObjectKey(info.key.namespace, name), digest_of_answer(obj))

@@ -19,7 +19,7 @@ from runner.features.prune.record import Basis, CreationRecord
 from runner.features.prune.run_objects import USES, RunObjects
 from runner.features.readcache.bodies import MOST_BYTES, ReadCache
 from runner.features.readcache.handler import Reads
-from runner.features.unchanged.last_run import READ_SET, ReadSet
+from runner.features.unchanged.requests import READ_SET, ReadSet
 from runner.values.objects import ObjectKey, Owner
 from runner.values.slots import EMPTY
 from tests.features.readcache.unit.watched import Watched

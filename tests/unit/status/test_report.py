@@ -13,8 +13,8 @@ from runner.core.engine.job import HostRecap, Outcome, Recap, RunResult, TaskFai
 from runner.core.status import conditions, report
 from runner.core.status.conditions import ignored
 from runner.core.status.patch import dropped_fields, patch, without
-from runner.features.plan import drift_fields, plan_status
-from runner.features.references.ignored import ignored_references
+from runner.features.plan import plan_status
+from runner.features.references.hooks import ignored_references
 from runner.values.objects import LastResult, last_result
 
 NOW = 1_800_000_000.0
@@ -345,15 +345,15 @@ def test_a_stale_approval_is_reported_for_its_generation() -> None:
 def test_drift_is_written_once_and_taken_back_once() -> None:
     drift = {"hash": "a", "time": STAMP, "changes": []}
     before = _object([])
-    assert _write(before, drift_fields.drift_ended(before)) is before
-    drifted = _write(before, drift_fields.drift_found("change Deployment shop/web: spec", drift))
+    assert _write(before, plan_status.drift_ended(before)) is before
+    drifted = _write(before, plan_status.drift_found("change Deployment shop/web: spec", drift))
     assert _by_type(drifted)["Drifted"]["status"] == "True"
-    assert drift_fields.drift_of(drifted) == drift
-    assert _write(drifted, drift_fields.drift_found("change Deployment shop/web: spec", drift), NOW + 60) is drifted
-    ended = _write(drifted, drift_fields.drift_ended(drifted))
+    assert plan_status.drift_of(drifted) == drift
+    assert _write(drifted, plan_status.drift_found("change Deployment shop/web: spec", drift), NOW + 60) is drifted
+    ended = _write(drifted, plan_status.drift_ended(drifted))
     assert _by_type(ended)["Drifted"]["status"] == "False"
     assert "drift" not in ended["status"]
-    assert _write(ended, drift_fields.drift_ended(ended), NOW + 60) is ended
+    assert _write(ended, plan_status.drift_ended(ended), NOW + 60) is ended
 
 
 def test_hosts_are_written_with_the_conditions_and_only_if_they_differ() -> None:
@@ -400,7 +400,7 @@ def test_a_host_that_a_play_added_is_not_named_before_the_message_of_its_task() 
     ("field", "wanted"),
     [
         ("plan", plan_status.made("True", plan_status.CHANGES, "1 to create", PLAN)),
-        ("drift", drift_fields.drift_found("change", {"hash": "a"})),
+        ("drift", plan_status.drift_found("change", {"hash": "a"})),
         ("hosts", replace(SUCCESS, fields={"hosts": [{"name": "web"}]})),
     ],
     ids=["plan", "drift", "hosts"],

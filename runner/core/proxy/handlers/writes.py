@@ -126,7 +126,7 @@ class Writes:
         info = call.info
         if info.verb not in {"update", "patch"} or info.subresource or await call.data() is None:
             return asyncio.Lock()
-        key = info.group, info.resource, ObjectKey(info.namespace, info.name)
+        key = info.group, info.resource, info.key
         return self._turns.setdefault(key, asyncio.Lock())
 
     async def _change(self, call: Call, proceed: Proceed, run: RunIdentity, resource: ApiResource) -> Answer:

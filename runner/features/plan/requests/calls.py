@@ -22,9 +22,9 @@ from runner.core.proxy.http import messages
 from runner.core.proxy.http.messages import Headers
 from runner.core.proxy.identity import RunIdentity
 from runner.core.proxy.request import RequestInfo
-from runner.features.plan.trial.overlay import NAMESPACES, KindId, Overlay, PlannedObject, Refusal
-from runner.features.plan.trial.read_digests import UNSTABLE, read_digest
-from runner.values.objects import Object, ObjectKey, metadata
+from runner.features.plan.trial.overlay import KindId, Overlay, PlannedObject, Refusal
+from runner.values.digests import digest
+from runner.values.objects import RECORD_OF, Object, ObjectKey, annotations_of, metadata, uid_of
 
 JSON = b"application/json"
 SET_FOR_NEW = frozenset({"resourceVersion", "uid", "creationTimestamp", "managedFields", "generation", "selfLink"})
@@ -40,6 +40,11 @@ _PASSED = frozenset({b"user-agent"})
 _OF_CODING = frozenset({b"content-length", b"transfer-encoding", b"content-encoding"})
 _IMPERSONATE = b"impersonate-"
 _TOOLS = (b"kubectl", b"oc/", b"helm", b"Helm")
+_UNSTABLE = frozenset({("", "events"), ("events.k8s.io", "events"), ("coordination.k8s.io", "leases")})
+"""Kinds that change all the time, so that their reads are not compared."""
+ABSENT = "absent"
+_SECRETS = KindId("", "secrets")
+_MAINTAINED = frozenset({"creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink"})
 _PARTIAL = "as=partialobjectmetadata"
 
 Params: TypeAlias = request.Params
@@ -85,7 +90,7 @@ class PlanCall:
     @property
     def key(self) -> ObjectKey:
         """Namespace and name in the path."""
-        return ObjectKey("" if self.kind == NAMESPACES else self.info.namespace, self.info.name)
+        return self.info.key
 
     @property
     def planned(self) -> PlannedObject | None:
@@ -137,7 +142,7 @@ class PlanCall:
 
     @property
     def _is_noted(self) -> bool:
-        return (self.info.group, self.info.resource) not in UNSTABLE
+        return (self.info.group, self.info.resource) not in _UNSTABLE
 
     async def _note_answer(self, answer: Answer) -> None:
         """Record the digest of a response that is forwarded."""
@@ -153,9 +158,8 @@ class PlanCall:
 
     def _note(self, path: str, params: Params, obj: Object) -> None:
         """Record the digest of what the API server has at a path; empty: nothing."""
-        digest = read_digest(obj, self.kind, self.run.owner.ref.uid)
-        if digest:
-            self.overlay.saw(path, params, digest)
+        if seen := read_digest(obj, self.kind, self.run.owner.ref.uid):
+            self.overlay.saw(path, params, seen)
 
     async def write(
         self, method: str, path: str, body: Object | bytes | None, params: Params | None = None, media: bytes = JSON
@@ -353,3 +357,32 @@ def partial(obj: Object) -> Object:
 
 def _is_passed(name: bytes) -> bool:
     return name in _PASSED or name.startswith(_IMPERSONATE)
+
+
+def read_digest(obj: Object, kind: KindId, owner: str) -> str:
+    """Return the digest of an object or a list that a plan run reads, so that a later plan can detect a change.
+
+    The object with the UID `owner` does not count, nor does the ConfigMap of its plan. The result is empty if it is
+    the only one.
+
+    The status and the metadata that the API server maintains do not count, because they change by themselves. The
+    content of Secrets does not count either, so that no published digest allows to guess it: their versions do.
+    """
+    if not obj:
+        return ABSENT
+    if isinstance(items := obj.get("items"), list):
+        counted = [item for item in items if isinstance(item, dict) and not _is_own(item, owner)]
+        return digest([_lasting(item, kind) for item in counted])
+    return "" if _is_own(obj, owner) else digest(_lasting(obj, kind))
+
+
+def _is_own(obj: Object, owner: str) -> bool:
+    return uid_of(obj) == owner or annotations_of(obj).get(RECORD_OF) == owner
+
+
+def _lasting(obj: Object, kind: KindId) -> object:
+    meta = metadata(obj)
+    if kind == _SECRETS:
+        return [meta.get("name"), meta.get("namespace"), meta.get("uid"), meta.get("resourceVersion")]
+    rest = {name: value for name, value in meta.items() if name not in _MAINTAINED}
+    return {**{name: obj[name] for name in obj.keys() - {"apiVersion", "kind", "metadata", "status"}}, "metadata": rest}

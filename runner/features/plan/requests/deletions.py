@@ -10,7 +10,7 @@ from runner.core.proxy.calls import Answer
 from runner.features.plan.requests import calls
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
 from runner.features.plan.requests.reads import merged_list
-from runner.features.plan.requests.write import PlanWrite, read_before, step_of, succeeded, unvalidated
+from runner.features.plan.requests.write import PlanWrite, succeeded
 from runner.features.plan.trial.overlay import Action, Step
 from runner.values.objects import Object, ObjectKey, metadata, uid_of
 
@@ -19,18 +19,18 @@ _PRECONDITION_TEXTS = {1: "uid", 2: "resourceVersion"}
 _KNOWN = frozenset({_GRACE, _PRECONDITIONS, _ORPHAN, _PROPAGATION, _DRY_RUN})
 
 
-async def delete(write: PlanWrite) -> Answer:
+async def delete(plan: PlanWrite) -> Answer:
     """Delete one object."""
-    plan, key = write.plan, write.plan.key
+    key = plan.key
     media, data = await plan.body()
     options = delete_options(plan, media, data)
-    planned, chosen = plan.planned, step_of(plan, Action.DELETE, key)
+    planned, chosen = plan.planned, plan.step(Action.DELETE, key)
     if chosen is Step.MISSING:
         raise StatusError(calls.not_found(plan.kind, key.name))
     now = None if planned is None else planned.after
     if now is not None:
         _check_preconditions(plan, now, (options or {}).get("preconditions") or {})
-    before, existed = (planned.before, planned.existed) if planned else await read_before(plan)
+    before, existed = await plan.before()
     answer = _deleted(plan, now)
     if chosen is Step.SEND:
         params = plan.without("dryRun") if options is None else []
@@ -38,44 +38,42 @@ async def delete(write: PlanWrite) -> Answer:
         succeeded(reply)
         answer = reply
     if not _is_trial(plan, options):
-        write.record(key, before, None, existed=existed)
+        plan.record(key, before, None, existed=existed)
     return answer
 
 
-async def delete_collection(write: PlanWrite) -> Answer:
+async def delete_collection(plan: PlanWrite) -> Answer:
     """Delete all objects that match the selectors."""
-    plan = write.plan
     media, data = await plan.body()
     options = delete_options(plan, media, data)
     selectors = [pair for pair in plan.params if pair[0] in {"labelSelector", "fieldSelector"}]
     merged = await merged_list(plan, selectors)
-    if not unvalidated(plan):
+    if not plan.unvalidated:
         params = plan.without("dryRun") if options is None else selectors
         succeeded(await plan.write("DELETE", plan.path(name=""), options, params))
     if not _is_trial(plan, options):
-        gvk = write.resource.gvk
+        gvk = plan.resource.gvk
         for item in merged["items"]:
             obj = {"apiVersion": gvk.api_version, "kind": gvk.kind, **item}
             key = ObjectKey(metadata(obj).get("namespace") or "", metadata(obj).get("name") or "")
-            write.record(key, obj, None, existed=True)
+            plan.record(key, obj, None, existed=True)
     return calls.respond(merged)
 
 
-async def evict(write: PlanWrite) -> Answer:
+async def evict(plan: PlanWrite) -> Answer:
     """Evict a pod, which deletes it."""
-    plan = write.plan
     eviction = await plan.object()
-    planned, chosen = plan.planned, step_of(plan, Action.EVICT, plan.key)
+    chosen = plan.step(Action.EVICT, plan.key)
     if chosen is Step.MISSING:
         raise StatusError(calls.not_found(plan.kind, plan.key.name))
     if chosen is Step.REFUSE:
         raise RefusedError("the pod exists in the plan only")
     if isinstance(eviction.get("deleteOptions"), dict):
         eviction = {**eviction, "deleteOptions": {**eviction["deleteOptions"], "dryRun": ["All"]}}
-    before, existed = (planned.before, planned.existed) if planned else await read_before(plan)
+    before, existed = await plan.before()
     reply = await plan.write("POST", plan.path(), eviction)
     succeeded(reply)
-    write.record(plan.key, before, None, existed=existed)
+    plan.record(plan.key, before, None, existed=existed)
     return reply
 
 

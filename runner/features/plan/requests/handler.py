@@ -16,7 +16,6 @@ from runner.core.proxy.request import RequestInfo, parse_query
 from runner.features.plan.approved import APPROVED, ApprovedPlan
 from runner.features.plan.requests import approved, calls, reads
 from runner.features.plan.requests.calls import PlanCall, RefusedError, StatusError
-from runner.features.plan.requests.schemas import ApiDocuments
 from runner.features.plan.requests.writes import PlanWrites
 from runner.features.plan.trial.overlay import Overlay
 
@@ -38,7 +37,7 @@ class Planning:
     ) -> None:
         """`longest_watch` is the duration in seconds of watches whose objects the plan changes."""
         self._longest_watch = longest_watch
-        self._writes = PlanWrites(served, ApiDocuments(clock))
+        self._writes = PlanWrites(served, clock)
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call of a plan run, and writes of a run with an approved plan; forward the calls of other runs."""
@@ -113,8 +112,7 @@ def _is_canonical(target: str, info: RequestInfo) -> bool:
         # The name is in the field selector, or in a deprecated path.
         name = info.name if segments[-1] == info.name else ""
         segments = [segment for number, segment in enumerate(segments) if (segment, number) not in _OLD_WATCH]
-    namespace = "" if info.resource == "namespaces" and not info.group else info.namespace
-    return segments == calls.segments_of(info, namespace, name, info.subresource)
+    return segments == calls.segments_of(info, info.key.namespace, name, info.subresource)
 
 
 _OLD_WATCH = frozenset({("watch", 2), ("watch", 3)})

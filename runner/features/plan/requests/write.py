@@ -9,33 +9,67 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Answer
 from runner.features.plan.requests.calls import PlanCall, StatusError
 from runner.features.plan.trial import stored
-from runner.features.plan.trial.overlay import Action, PlannedObject, Step, step
+from runner.features.plan.trial.overlay import ONLY_PLANNED, Action, PlannedObject, Step, step
 from runner.features.plan.trial.schemas import ApiDocument
-from runner.features.plan.trial.unknown import scalars
-from runner.values.objects import Object, ObjectKey
+from runner.features.plan.trial.stored import scalars
+from runner.values.objects import Object, ObjectKey, metadata, uid_of
+
+_IDENTITY = ("name", "namespace", "uid", "creationTimestamp")
 
 
-@dataclass(frozen=True, slots=True)
-class PlanWrite:
+@dataclass(slots=True)
+class PlanWrite(PlanCall):
     """A write, and the kind of its object."""
 
-    plan: PlanCall
     resource: ApiResource
     document: ApiDocument
 
+    def step(self, action: Action, key: ObjectKey) -> Step:
+        """Return how a write of an object is answered."""
+        overlay = self.overlay
+        return step(action, overlay.state(self.kind, key), in_planned_namespace=overlay.only_planned(key.namespace))
+
+    @property
+    def unvalidated(self) -> str:
+        """Why the API server cannot validate objects in the namespace of the request; empty if it can."""
+        namespace = self.key.namespace
+        return f"the namespace {namespace} exists in the plan only" if self.overlay.only_planned(namespace) else ""
+
+    async def before(self) -> tuple[Object | None, bool]:
+        """Return the object before the first write of the plan, and whether it exists at the API server."""
+        if (planned := self.planned) is not None:
+            return planned.before, planned.existed
+        reply = await self.get(self.path(subresource=""))
+        if reply.is_success:
+            return reply.obj, True
+        if reply.status == HTTPStatus.NOT_FOUND:
+            return None, False
+        why = reply.obj.get("message") or f"status {reply.status}"
+        self.overlay.incomplete(f"cannot read {self.info.qualified} {self.key} before its change: {why}")
+        return None, True
+
     def kept(self, planned: PlannedObject, obj: Object) -> Object:
-        """Return a written object as it is stored in place of the planned one."""
-        return stored.kept(planned, obj, has_status="status" in self.resource.subresources)
+        """Return a written object with the identity of the planned one, and its status if that is a subresource."""
+        now = planned.after or {}
+        if not planned.existed and uid_of(now):
+            obj = stored.with_uid(obj, uid_of(now))
+        identity = {name: metadata(now)[name] for name in _IDENTITY if name in metadata(now)}
+        merged = {**obj, "metadata": {**metadata(obj), **identity}}
+        if planned.state in ONLY_PLANNED:
+            merged["metadata"].pop("resourceVersion", None)
+        if "status" in self.resource.subresources:
+            merged.pop("status", None)
+            merged |= {"status": now["status"]} if "status" in now else {}
+        return merged
 
     def with_unknown(self, key: ObjectKey, obj: Object, before: Object | None, sent: object) -> Object:
         """Replace the values that the API server chose by placeholders; `sent` is the content of the request."""
-        return self.plan.overlay.unknown.with_placeholders(
-            self.resource.gvk, key, obj, before, frozenset(scalars(sent))
-        )
+        requested = frozenset(scalars(sent))
+        return self.overlay.unknown.with_placeholders(self.resource.gvk, key, obj, before, requested)
 
     def without_unknown(self, key: ObjectKey, obj: Object) -> Object:
         """Remove the object's own placeholders, which the API server does not accept."""
-        return self.plan.overlay.unknown.without(self.resource.gvk, key, obj)
+        return self.overlay.unknown.without(self.resource.gvk, key, obj)
 
     def record(
         self,
@@ -48,21 +82,8 @@ class PlanWrite:
         requested: Object | None = None,
     ) -> None:
         """Record the result."""
-        if not self.plan.is_trial:
-            overlay = self.plan.overlay
-            overlay.record(self.resource, key, before, after, existed=existed, reason=reason, requested=requested)
-
-
-async def read_before(plan: PlanCall) -> tuple[Object | None, bool]:
-    """Return the object at the API server, and whether it exists."""
-    reply = await plan.get(plan.path(subresource=""))
-    if reply.is_success:
-        return reply.obj, True
-    if reply.status == HTTPStatus.NOT_FOUND:
-        return None, False
-    why = reply.obj.get("message") or f"status {reply.status}"
-    plan.overlay.incomplete(f"cannot read {plan.info.qualified} {plan.key} before its change: {why}")
-    return None, True
+        if not self.is_trial:
+            self.overlay.record(self.resource, key, before, after, existed=existed, reason=reason, requested=requested)
 
 
 def succeeded(reply: Answer) -> Object:
@@ -70,15 +91,3 @@ def succeeded(reply: Answer) -> Object:
     if not reply.is_success:
         raise StatusError(reply)
     return reply.obj
-
-
-def step_of(plan: PlanCall, action: Action, key: ObjectKey) -> Step:
-    """Return how a write of an object is answered."""
-    overlay = plan.overlay
-    return step(action, overlay.state(plan.kind, key), in_planned_namespace=overlay.only_planned(key.namespace))
-
-
-def unvalidated(plan: PlanCall) -> str:
-    """Return why the API server cannot validate objects in the namespace of the request; empty if it can."""
-    namespace = plan.key.namespace
-    return f"the namespace {namespace} exists in the plan only" if plan.overlay.only_planned(namespace) else ""

@@ -22,7 +22,7 @@ from urllib.parse import urlencode
 import orjson
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.plan.trial.unknown import UnknownValues, chosen
+from runner.features.plan.trial.stored import UnknownValues, chosen
 from runner.values.objects import GVK, Object, ObjectKey, metadata
 
 Verb: TypeAlias = Literal["create", "change", "delete"]

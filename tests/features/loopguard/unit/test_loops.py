@@ -11,8 +11,7 @@ import pytest
 from runner.core.dependents.notification import DeferredNotifications, Notification
 from runner.core.kube.object_state import ObjectState
 from runner.core.queue.reasons import DEPENDENT_STATUS_HANDICAP, Cause
-from runner.features.loopguard.guard import Contention, LoopGuard
-from runner.features.loopguard.loops import Loops, TriggerPair
+from runner.features.loopguard.guard import Contention, LoopGuard, Loops, TriggerPair
 from runner.features.references.feature import REFERENCE
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 

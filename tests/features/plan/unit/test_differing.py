@@ -7,8 +7,7 @@ from typing import Any
 from runner.app.features import OWN_STATUS
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.approved import ApprovedPlan
-from runner.features.plan.changes import PlannedOwner
-from runner.features.plan.differing import DifferingValue, between
+from runner.features.plan.changes import DifferingValue, PlannedOwner, between
 from runner.features.plan.trial.overlay import Overlay
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 

@@ -13,9 +13,8 @@ from runner.core.reconcile.attempt import AnnotationOverrides
 from runner.core.watches.policy import RunMode
 from runner.features.plan import hooks as planning
 from runner.features.plan import published
-from runner.features.plan.changes import ObjectChange, ResourcePlan
-from runner.features.plan.decision import Execute, PlanAgain, PlanDecision, Publish, Reject, decide, is_approved
-from runner.features.plan.differing import DifferingValue
+from runner.features.plan.approved import Execute, PlanAgain, PlanDecision, Publish, Reject, decide, is_approved
+from runner.features.plan.changes import DifferingValue, ObjectChange, ResourcePlan
 from runner.features.plan.fields import FieldChange
 from runner.features.plan.plan_status import APPROVE
 from runner.features.plan.published import PlanBasis

@@ -14,7 +14,7 @@ import pytest
 from runner.base.credentials import auth
 from runner.core.kube.client import Client
 from runner.core.kube.state import StateError
-from runner.features.prune.store import RecordStore, storage
+from runner.features.prune.records import RecordStore, storage
 from runner.values.errors import ConflictError
 from runner.values.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
 from tests.kit.wait import wait_until

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from runner.core.kube.discovery import ApiResource
+from runner.features.prune.coverage import tasks_are_selected
 from runner.features.prune.record import MOST_OBJECTS, Basis, CreationRecord, ObjectId
 from runner.features.prune.run_objects import RunObjects
-from runner.features.prune.selected_tasks import tasks_are_selected
 from runner.values.objects import GVK, ObjectKey
 
 MAPS = ApiResource(

@@ -9,8 +9,7 @@ import orjson
 import pytest
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.readcache.bodies import LARGEST, ObjectResponse, ReadCache
-from runner.features.readcache.inflight import CallScope
+from runner.features.readcache.bodies import LARGEST, CallScope, ObjectResponse, ReadCache
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.features.readcache.unit.watched import ObjectVersion, Watched
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runner.core.kube.discovery import ApiResource
-from runner.features.readcache.bodies import ReadCache
-from runner.features.readcache.entries import CacheEntries
+from runner.features.readcache.bodies import CacheEntries, ReadCache
 from runner.values.objects import Object, ObjectKey, ObjectRef
 
 

@@ -9,9 +9,8 @@ import pytest
 from runner.core.dependents.kind import Owned
 from runner.core.kube.health import Health, HealthState
 from runner.core.status.conditions import Condition
-from runner.features.ready.known import pause
 from runner.features.ready.pods import reason_of, selector_of
-from runner.features.ready.readiness import readiness
+from runner.features.ready.readiness import pause, readiness
 from runner.values.objects import GVK, ObjectKey
 
 FAILED, IN_PROGRESS, UNKNOWN, READY = HealthState

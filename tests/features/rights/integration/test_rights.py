@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from runner.features.rights.roles import INFERRED
+from runner.features.rights.record import INFERRED
 from tests.kit.places import ROOT
 from tests.kit.rights import granted
 from tests.kit.wait import wait_until

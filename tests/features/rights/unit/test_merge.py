@@ -10,7 +10,7 @@ import yaml
 from runner.cli import main
 from runner.core.kube.rights import Right
 from runner.features.rights import cli as rights_cli
-from runner.features.rights import roles
+from runner.features.rights import record as roles
 
 ROLE = Path("config/rbac/role.yaml")
 RECORD = Path("recorded.yaml")

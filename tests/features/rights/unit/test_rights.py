@@ -21,9 +21,8 @@ from runner.core.kube.rights import Places, Right
 from runner.core.proxy import request
 from runner.core.watches.watch import Finalizer, Role, Watch
 from runner.engines.pod.fields import PodPolicy, isolated
-from runner.features.rights import roles
-from runner.features.rights.record import RightsRecord
-from runner.features.rights.roles import OPERATOR, RECORDED_FOR
+from runner.features.rights import record as roles
+from runner.features.rights.record import OPERATOR, RECORDED_FOR, RightsRecord
 from runner.features.unchanged.fields import SKIPS
 from runner.values.errors import ConfigError
 from runner.values.objects import GVK
@@ -185,7 +184,7 @@ ALL = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 @given(RIGHTS, RIGHTS)
 def test_rights_are_read_back_from_roles_unchanged(found: set[Right], more: set[Right]) -> None:
-    assert roles.read(roles.documents(found, more)) == (found, more - found)
+    assert roles.rights_in(roles.documents(found, more)) == (found, more - found)
     assert roles.documents(sorted(found, reverse=True), more) == roles.documents(found, more)
 
 

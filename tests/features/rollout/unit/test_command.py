@@ -10,8 +10,7 @@ import pytest
 
 from runner.features.rollout import commands as rollout
 from runner.features.rollout.member import Member
-from runner.features.rollout.state import State
-from runner.features.rollout.store import RolloutStore
+from runner.features.rollout.state import RolloutStore, State
 from runner.values.errors import ConflictError, ForbiddenError
 from tests.features.rollout.unit.test_state import NEW, OLD, member
 from tests.kit.watch_values import watch_value

@@ -16,8 +16,7 @@ from runner.core.reconcile.attempt import Attempt
 from runner.features.rollout.feature import ROLLOUT
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.features.rollout.hooks import Rollout
-from runner.features.rollout.state import State
-from runner.features.rollout.store import RolloutStore
+from runner.features.rollout.state import RolloutStore, State
 from runner.values.errors import ApiUnavailableError, ConflictError, ForbiddenError
 from runner.values.objects import RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.values.slots import EMPTY

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from runner.features.ui.object_states import DisplayState, ObjectStates, display_status
+from runner.features.ui.objects import DisplayState, ObjectStates, display_status
 from runner.values.objects import PAUSED
 from tests.kit.page_values import AKind, an_object, condition
 

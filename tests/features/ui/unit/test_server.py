@@ -27,14 +27,13 @@ from runner.core.queue import reasons
 from runner.core.queue.reasons import ReconcileRequest
 from runner.core.watches.watch import Role
 from runner.features.rollout.fields import RolloutPolicy, Step
+from runner.features.rollout.hooks import RolloutTable
 from runner.features.rollout.member import Member
-from runner.features.rollout.page import RolloutTable
 from runner.features.rollout.state import State
 from runner.features.rollout.steps import Fleet
 from runner.features.ui.journal import Journal
-from runner.features.ui.object_fields import fields_of
-from runner.features.ui.server import MOST_STREAMS, StatusPage, StreamTimings
-from runner.features.ui.setup import name_of
+from runner.features.ui.objects import fields_of
+from runner.features.ui.server import MOST_STREAMS, StatusPage, StreamTimings, name_of
 from runner.features.ui.views import PAGE, OperatorInfo, Views
 from runner.values.objects import GVK, ObjectKey
 from tests.kit.page_values import AKind, condition, ended, start, views_of

@@ -16,7 +16,7 @@ from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.hooks import Skip
 from runner.features.unchanged.hooks import RunSkipper, Seal
-from runner.features.unchanged.last_run import ReadEntry, ReadSet
+from runner.features.unchanged.requests import ReadEntry, ReadSet
 from runner.values.digests import digest_of_answer
 from runner.values.errors import ForbiddenError, NotFoundError
 from runner.values.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from runner.features.unchanged.last_run import LastRun, ReadEntry, ReadSet, RunInputs
+from runner.features.unchanged.hooks import LastRun, RunInputs
+from runner.features.unchanged.requests import ReadEntry, ReadSet
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.objects import LAST_RUN, Object, ObjectKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from runner.features.unchanged.last_run import READ_SET, ReadSet
+from runner.features.unchanged.requests import READ_SET, ReadSet
 from runner.values.digests import digest_of_answer
 from runner.values.slots import EMPTY
 from tests.unit.proxy.stage import Stage

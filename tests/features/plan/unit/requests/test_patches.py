@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.features.plan.trial import apply, patches
+from runner.features.plan.trial import patches
 from runner.features.plan.trial.patches import PatchError
 from runner.features.plan.trial.schemas import ApiDocument, Schema
 from runner.values.objects import GVK, Object
@@ -230,7 +230,7 @@ def test_an_apply_merges_by_list_type(schema: Schema) -> None:
         "plain": ["b"],
         "selector": {"c": "d"},
     }
-    assert apply.apply({"spec": before}, {"spec": config}, "m", schema)["spec"] == {
+    assert patches.server_side_apply({"spec": before}, {"spec": config}, "m", schema)["spec"] == {
         "items": [{"name": "a", "v": 1, "w": 2}, {"name": "b"}],
         "finalizers": ["a", "b"],
         "ports": [{"port": 80, "protocol": "TCP", "name": "web", "target": 1}, {"port": 80, "protocol": "UDP"}],
@@ -262,7 +262,7 @@ def test_an_apply_removes_what_the_manager_owned_alone(schema: Schema) -> None:
             "finalizers": ["a", "b"],
         },
     }
-    applied = apply.apply(before, {"spec": {"items": [{"name": "a"}], "new": 1}}, "m", schema)
+    applied = patches.server_side_apply(before, {"spec": {"items": [{"name": "a"}], "new": 1}}, "m", schema)
     assert applied["spec"] == {
         "shared": 1,
         "map": {"b": 1},

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from runner.features.plan.requests.calls import ABSENT, read_digest
 from runner.features.plan.trial.overlay import KindId, Overlay
-from runner.features.plan.trial.read_digests import ABSENT, read_digest
-from runner.features.plan.trial.unknown import UnknownValues, chosen, scalars
+from runner.features.plan.trial.stored import UnknownValues, chosen, scalars
 from runner.values.objects import GVK, RECORD_OF, Object, ObjectKey
 
 SERVICE, MAP = GVK("", "v1", "Service"), GVK("", "v1", "ConfigMap")
