@@ -236,6 +236,7 @@ async def test_the_first_watch_covers_all_namespaces_of_a_cluster_scoped_kind(la
     for happened in (Restarted("b"), Synced()):
         second._take(happened)
     assert not labelled.is_known("b")
+    first.health.is_listed = True
     for happened in (Restarted("a"), Synced()):
         first._take(happened)
     assert labelled.is_known("b")
