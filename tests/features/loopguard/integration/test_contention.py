@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.kit.tasks import keep
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -15,16 +16,7 @@ if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
 
-WRITES = """
-    - kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-          data: {mode: wanted, other: same}
-"""
-
-
+WRITES = keep("the mode", "ConfigMap", fields={"data": {"mode": "wanted", "other": "same"}})
 SLOWING = "An object is triggered repeatedly; slowing down. Check if the role and another client write the same"
 
 

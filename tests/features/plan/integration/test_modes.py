@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.features.plan.integration.test_plan import dump
 from tests.kit.objects import Things
+from tests.kit.tasks import OWNER, keep, status
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -23,42 +23,21 @@ if TYPE_CHECKING:
 OURS = "ansible.sdk.operatorframework.io/"
 Json = dict[str, Any]
 PASSWORD = "a-secret-password"
-ROLE = """
-    - name: Read the input
-      kubernetes.core.k8s_info:
-        api_version: v1
-        kind: ConfigMap
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        name: input
-      register: input
-    - name: Keep the configuration
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-config"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          data:
-            size: "{{ size | string }}"
-            url: "db://user:a-secret-password@db"
-    - name: Keep the password
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: Secret
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-credentials"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          stringData: {password: a-secret-password}
-    - name: Write the status
-      operator_sdk.util.k8s_status:
-        api_version: test.example.com/v1
-        kind: Thing
-        name: "{{ ansible_operator_meta.name }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        status: {size: "{{ size | string }}"}
+URL = f"db://user:{PASSWORD}@db"
+ROLE = (
+    """
+- name: Read the input
+  kubernetes.core.k8s_info:
+    api_version: v1
+    kind: ConfigMap
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    name: input
+  register: input
 """
+    + keep("the configuration", "ConfigMap", f"{OWNER}-config", {"data": {"size": "{{ size | string }}", "url": URL}})
+    + keep("the password", "Secret", f"{OWNER}-credentials", {"stringData": {"password": PASSWORD}})
+    + status(size="{{ size | string }}")
+)
 WAITS = """
 - name: Wait in the plan of the second generation
   check_mode: false
@@ -162,7 +141,7 @@ def test_the_mode_plan_writes_nothing_but_the_plan(project: Project, things: Thi
     assert second["configMap"] == plan["configMap"]
 
     # Nothing is left to change: the ConfigMap goes.
-    data = {"size": "2", "url": "db://user:a-secret-password@db"}
+    data = {"size": "2", "url": URL}
     api.call("POST", f"{core}/configmaps", {"metadata": {"name": "one-config"}, "data": data})
     secret = {"metadata": {"name": "one-credentials"}, "stringData": {"password": PASSWORD}}
     api.call("POST", f"{core}/secrets", secret)
@@ -181,7 +160,7 @@ def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_la
 ) -> None:
     maps = f"/api/v1/namespaces/{project.namespace}/configmaps"
     allow_secrets(project)
-    project.role("thing", WAITS.format(folder=project.folder) + textwrap.dedent(ROLE))
+    project.role("thing", WAITS.format(folder=project.folder) + ROLE)
     project.watch("thing", mode="approve")
     operator = project.start("--graceful-shutdown-timeout=1s")
     things.create("one", {"size": 1})
@@ -242,72 +221,54 @@ def await_stale(things: Things, name: str, approved: str) -> str:
     return wait_until(stale, f"{approved} to be stale: {things.conditions(name)}")
 
 
-SERVICES = """
-    - name: Keep the services
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: Service
-          metadata: {name: "{{ item.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-          spec: {type: "{{ item.type }}", ports: [{name: http, port: 80}], selector: {app: web}}
-      loop:
-        - {name: web, type: ClusterIP}
-        - {name: web-node, type: NodePort}
-      register: services
-    - name: Patch the services
-      kubernetes.core.k8s:
-        state: patched
-        definition:
-          apiVersion: v1
-          kind: Service
-          metadata: {name: "{{ item }}", namespace: "{{ ansible_operator_meta.namespace }}", labels: {patched: "yes"}}
-          spec: {sessionAffinity: ClientIP}
-      loop: [web, web-node]
-    - name: Patch a service by JSON
-      kubernetes.core.k8s_json_patch:
-        kind: Service
-        name: web-node
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        patch: [{op: add, path: /metadata/labels/json, value: "yes"}]
-    - name: Read the service
-      kubernetes.core.k8s_info: {kind: Service, name: web-node, namespace: "{{ ansible_operator_meta.namespace }}"}
-      register: node
-    - name: Keep the addresses
-      kubernetes.core.k8s:
-        definition: "{{ {'apiVersion': 'v1', 'kind': item.kind, 'metadata': meta, item.field: found} }}"
-      loop:
-        - {kind: ConfigMap, field: data}
-        - {kind: Secret, field: stringData}
-      vars:
-        meta: {name: addresses, namespace: "{{ ansible_operator_meta.namespace }}"}
-        found:
-          url: "http://{{ services.results[0].result.spec.clusterIP }}:80/path"
-          port: "port-{{ node.resources[0].spec.ports[0].nodePort }}"
-          uid: "{{ node.resources[0].metadata.uid }}"
+KINDS = [{"name": "web", "type": "ClusterIP"}, {"name": "web-node", "type": "NodePort"}]
+SPEC = {"type": "{{ item.type }}", "ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}}
+SERVICES = (
+    keep("the services", "Service", "{{ item.name }}", {"spec": SPEC}, loop=KINDS, register="services")
+    + """
+- name: Patch the services
+  kubernetes.core.k8s:
+    state: patched
+    definition:
+      apiVersion: v1
+      kind: Service
+      metadata: {name: "{{ item }}", namespace: "{{ ansible_operator_meta.namespace }}", labels: {patched: "yes"}}
+      spec: {sessionAffinity: ClientIP}
+  loop: [web, web-node]
+- name: Patch a service by JSON
+  kubernetes.core.k8s_json_patch:
+    kind: Service
+    name: web-node
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    patch: [{op: add, path: /metadata/labels/json, value: "yes"}]
+- name: Read the service
+  kubernetes.core.k8s_info: {kind: Service, name: web-node, namespace: "{{ ansible_operator_meta.namespace }}"}
+  register: node
+- name: Keep the addresses
+  kubernetes.core.k8s:
+    definition: "{{ {'apiVersion': 'v1', 'kind': item.kind, 'metadata': meta, item.field: found} }}"
+  loop:
+    - {kind: ConfigMap, field: data}
+    - {kind: Secret, field: stringData}
+  vars:
+    meta: {name: addresses, namespace: "{{ ansible_operator_meta.namespace }}"}
+    found:
+      url: "http://{{ services.results[0].result.spec.clusterIP }}:80/path"
+      port: "port-{{ node.resources[0].spec.ports[0].nodePort }}"
+      uid: "{{ node.resources[0].metadata.uid }}"
 """
-GENERATES = """
-    - name: Read the password
-      kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
-      register: found
-    - name: Generate the password
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: Secret
-          metadata: {name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
-          stringData:
-            user: admin
-            password: "{{ lookup('ansible.builtin.password', '/dev/null', length=20) }}"
-      when: not found.resources
-    - name: Keep the configuration
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: config, namespace: "{{ ansible_operator_meta.namespace }}"}
-          data: {token: "{{ 'token-' ~ (1000000000 | random) if size == 2 else 'x' }}"}
+)
+GENERATED = {"user": "admin", "password": "{{ lookup('ansible.builtin.password', '/dev/null', length=20) }}"}
+TOKEN = "{{ 'token-' ~ (1000000000 | random) if size == 2 else 'x' }}"
+GENERATES = (
+    """
+- name: Read the password
+  kubernetes.core.k8s_info: {kind: Secret, name: password, namespace: "{{ ansible_operator_meta.namespace }}"}
+  register: found
 """
-
+    + keep("the password", "Secret", "password", {"stringData": GENERATED}, when="not found.resources")
+    + keep("the configuration", "ConfigMap", "config", {"data": {"token": TOKEN}})
+)
 FAILS = """
 - name: Fail on demand
   ansible.builtin.fail: {{msg: not today}}
@@ -323,7 +284,7 @@ def approving(shared_project: Project) -> Operator:
     project.permit({"apiGroups": [""], "resources": ["services", "secrets", "configmaps"], "verbs": ["*"]})
     roles = {
         "plain": ROLE,
-        "fails": FAILS.format(folder=project.folder) + textwrap.dedent(ROLE),
+        "fails": FAILS.format(folder=project.folder) + ROLE,
         "services": SERVICES,
         "generates": GENERATES,
         "thing": BY_SPEC,
@@ -477,39 +438,17 @@ def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(s
     assert api.call("GET", f"{core}/secrets/password")["data"] == secret["data"]
 
 
-OTHER_WRITE = """
-    - name: Keep the configuration
-      kubernetes.core.k8s: &configuration
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-config"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          data: {size: "1"}
-    - name: Wait until the test continues
-      ansible.builtin.wait_for:
-        path: "{{ playbook_dir }}/continue"
-      when: not ansible_check_mode and wait | default(false)
-    - name: Write what the plan does not contain
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-config"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          data: {size: "2"}
-      when: not ansible_check_mode
-    - name: Continue
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{ ansible_operator_meta.name }}-last"
-            namespace: "{{ ansible_operator_meta.namespace }}"
+OTHER_WRITE = (
+    keep("the configuration", "ConfigMap", f"{OWNER}-config", {"data": {"size": "1"}})
+    + """
+- name: Wait until the test continues
+  ansible.builtin.wait_for:
+    path: "{{ playbook_dir }}/continue"
+  when: not ansible_check_mode and wait | default(false)
 """
+    + keep("no plan", "ConfigMap", f"{OWNER}-config", {"data": {"size": "2"}}, when="not ansible_check_mode")
+    + keep("the last object", "ConfigMap", f"{OWNER}-last")
+)
 
 
 @pytest.mark.nightly

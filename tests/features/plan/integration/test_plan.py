@@ -13,6 +13,7 @@ import yaml
 
 from runner.features.plan.fields import ABSENT, FieldChange, normalised
 from runner.sdk.devcluster import DevCluster
+from tests.kit.tasks import OWNER, keep, remove, status, task
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -25,19 +26,11 @@ _ELSEWHERE = re.compile(r"test-[0-9a-f]{10}|kube-.*|default")
 _BY_OTHERS = {"leases", "nodes", "events", "componentstatuses", "ipaddresses", "servicecidrs"}
 """Kinds that the cluster itself writes at any time, outside the test's namespace."""
 
-CONFIG = """
-    - name: Keep the configuration
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{{{ ansible_operator_meta.name }}}}-config"
-            namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-          data:
-            size: "{{{{ size | string }}}}"
-            text: "{text}"
-"""
+
+def config(text: str, name: str = "config") -> str:
+    """A role that keeps the size of its resource, and a text."""
+    data = {"size": "{{ size | string }}", "text": text}
+    return keep("the configuration", "ConfigMap", f"{OWNER}-{name}", {"data": data})
 
 
 def dump(api: Api, namespace: str) -> dict[str, Json]:
@@ -95,7 +88,7 @@ def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
     names = ["small", "large", "third"]
     for number, name in enumerate(names):
         things.create(name, {"size": number})
-    project.role("thing", CONFIG.format(text="first"))
+    project.role("thing", config("first"))
     project.watch("thing")
     before = dump(api, project.namespace)
     done = project.plan("Thing/small", "--output", "json")
@@ -120,7 +113,7 @@ def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
     done = project.plan("--all", WATCH_NAMESPACE=project.namespace)
     assert (done.returncode, done.stdout, done.stderr) == (UNCHANGED, "Plan: no changes for 3 resources\n", "")
 
-    project.role("thing", CONFIG.format(text="second"))
+    project.role("thing", config("second"))
     done = project.plan("--all", "Thing", "-n", project.namespace)
     assert (done.returncode, done.stderr) == (CHANGES, "")
     assert done.stdout.splitlines() == [
@@ -133,8 +126,7 @@ def test_a_plan_shows_what_the_run_then_does_and_nothing_once_that_is_done(
     assert dump(api, project.namespace) == before
 
     # A failed task ends the plan; the changes until then are shown.
-    role = CONFIG.format(text="second").replace("-config", "-settings")
-    project.role("thing", role + "    - name: Fail\n      ansible.builtin.fail:\n        msg: not today\n")
+    project.role("thing", config("second", "settings") + task("Fail", "ansible.builtin.fail", {"msg": "not today"}))
     done = project.plan("Thing/small")
     assert done.returncode == FAILED
     assert f"  + create ConfigMap {project.namespace}/small-settings" in done.stdout
@@ -179,95 +171,75 @@ from ansible.module_utils.basic import AnsibleModule
 AnsibleModule(argument_spec={}, supports_check_mode=True).exit_json(changed=True)
 """
 CONTAINERS = [{"name": "it", "image": "example.com/it"}]
-TASKS = """
-    - name: Write in spite of check mode
-      rogue:
-        kubeconfig: "{{ lookup('ansible.builtin.env', 'K8S_AUTH_KUBECONFIG') }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-    - name: Apply with kubectl
-      ansible.builtin.command:
-        cmd: "{{ kubectl }} apply -f -"
-        stdin: |
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: applied, namespace: {{ ansible_operator_meta.namespace }}}
-          data: {a: b}
-      check_mode: false
-      changed_when: true
-    - name: Read what kubectl applied
-      kubernetes.core.k8s_info:
-        api_version: v1
-        kind: ConfigMap
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        name: applied
-      register: applied
-      failed_when: applied.resources | length != 1
-    - name: Delete what exists
-      kubernetes.core.k8s:
-        state: absent
-        api_version: v1
-        kind: ConfigMap
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        name: existing
-    - name: Change the password
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: Secret
-          metadata: {name: credentials, namespace: "{{ ansible_operator_meta.namespace }}"}
-          stringData: {password: a-better-password}
-    - name: Use the password
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata: {name: connection, namespace: "{{ ansible_operator_meta.namespace }}"}
-          data: {url: "db://user:a-better-password@db"}
-    - name: Write the status
-      operator_sdk.util.k8s_status:
-        api_version: test.example.com/v1
-        kind: Thing
-        name: "{{ ansible_operator_meta.name }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        status: {size: 3}
-    - name: Run a command
-      ansible.builtin.command: "true"
-    - name: Run it raw
-      ansible.builtin.raw: "true"
-    - name: Run a module without check mode
-      unsupported:
-    - name: Create a database from localhost
-      database:
-    - name: Run it in the background
-      ansible.builtin.command: "true"
-      async: 30
-      poll: 0
-    - name: Scale
-      kubernetes.core.k8s_scale:
-        kind: ReplicaSet
-        api_version: apps/v1
-        name: web
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        replicas: 3
-        wait: false
-    - name: Execute in a pod
-      kubernetes.core.k8s_exec:
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        pod: web
-        command: "true"
-      ignore_errors: true
-    - name: Look up
-      ansible.builtin.debug:
-        msg: "{{ lookup('pipe', 'true') }}"
-    - name: Leave out in check mode
-      ansible.builtin.debug:
-        msg: no
-      when: not ansible_check_mode
-    - name: Leave out always
-      ansible.builtin.debug:
-        msg: no
-      when: size > 100
+TASKS = (
+    """
+- name: Write in spite of check mode
+  rogue:
+    kubeconfig: "{{ lookup('ansible.builtin.env', 'K8S_AUTH_KUBECONFIG') }}"
+    namespace: "{{ ansible_operator_meta.namespace }}"
+- name: Apply with kubectl
+  ansible.builtin.command:
+    cmd: "{{ kubectl }} apply -f -"
+    stdin: |
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: applied, namespace: {{ ansible_operator_meta.namespace }}}
+      data: {a: b}
+  check_mode: false
+  changed_when: true
+- name: Read what kubectl applied
+  kubernetes.core.k8s_info:
+    api_version: v1
+    kind: ConfigMap
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    name: applied
+  register: applied
+  failed_when: applied.resources | length != 1
 """
+    + remove("what exists", "ConfigMap", "existing")
+    + keep("the password", "Secret", "credentials", {"stringData": {"password": "a-better-password"}})
+    + keep("the connection", "ConfigMap", "connection", {"data": {"url": "db://user:a-better-password@db"}})
+    + status(size=3)
+    + """
+- name: Run a command
+  ansible.builtin.command: "true"
+- name: Run it raw
+  ansible.builtin.raw: "true"
+- name: Run a module without check mode
+  unsupported:
+- name: Create a database from localhost
+  database:
+- name: Run it in the background
+  ansible.builtin.command: "true"
+  async: 30
+  poll: 0
+- name: Scale
+  kubernetes.core.k8s_scale:
+    kind: ReplicaSet
+    api_version: apps/v1
+    name: web
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    replicas: 3
+    wait: false
+- name: Execute in a pod
+  kubernetes.core.k8s_exec:
+    namespace: "{{ ansible_operator_meta.namespace }}"
+    pod: web
+    command: "true"
+  ignore_errors: true
+- name: Look up
+  ansible.builtin.debug:
+    msg: "{{ lookup('pipe', 'true') }}"
+- name: Leave out in check mode
+  ansible.builtin.debug:
+    msg: no
+  when: not ansible_check_mode
+- name: Leave out always
+  ansible.builtin.debug:
+    msg: no
+  when: size > 100
+"""
+)
 
 
 @pytest.mark.full
@@ -333,19 +305,8 @@ def test_no_task_can_write_and_each_that_was_not_planned_is_named(
 def test_the_finalizer_is_planned_for_a_deleted_resource_and_a_paused_one_is_not(
     project: Project, things: Things, api: Api
 ) -> None:
-    project.role("thing", CONFIG.format(text="x"))
-    project.role(
-        "undo",
-        """
-        - name: Remove the configuration
-          kubernetes.core.k8s:
-            state: absent
-            api_version: v1
-            kind: ConfigMap
-            name: "{{ ansible_operator_meta.name }}-config"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-        """,
-    )
+    project.role("thing", config("x"))
+    project.role("undo", remove("the configuration", "ConfigMap", f"{OWNER}-config"))
     project.watch("thing", finalizer={"name": "test.example.com/undo", "role": "undo"})
     things.create("gone", {"size": 1}, finalizers=["test.example.com/undo"])
     api.call("POST", f"/api/v1/namespaces/{project.namespace}/configmaps", {"metadata": {"name": "gone-config"}})
@@ -366,19 +327,8 @@ def test_the_deletion_of_a_resource_names_what_its_finalizer_and_kubernetes_dele
     administered: Project, things: Things, api: Api
 ) -> None:
     project = administered
-    project.role("thing", CONFIG.format(text="x"))
-    project.role(
-        "undo",
-        """
-        - name: Remove the record
-          kubernetes.core.k8s:
-            state: absent
-            api_version: v1
-            kind: ConfigMap
-            name: record
-            namespace: "{{ ansible_operator_meta.namespace }}"
-        """,
-    )
+    project.role("thing", config("x"))
+    project.role("undo", remove("the record", "ConfigMap", "record"))
     project.watch("thing", finalizer={"name": "test.example.com/undo", "role": "undo"})
     thing = things.create("one", {"size": 1}, finalizers=["test.example.com/undo"])
     uid = thing["metadata"]["uid"]
@@ -418,19 +368,7 @@ def test_the_deletion_of_a_resource_names_what_its_finalizer_and_kubernetes_dele
 @pytest.mark.full
 def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Project, things: Things, api: Api) -> None:
     project = administered
-    project.role(
-        "thing",
-        CONFIG.format(text="x")
-        + """
-    - name: Write the status
-      operator_sdk.util.k8s_status:
-        api_version: test.example.com/v1
-        kind: Thing
-        name: "{{ ansible_operator_meta.name }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        status: {size: "{{ size }}"}
-""",
-    )
+    project.role("thing", config("x") + status(size="{{ size }}"))
     project.watch("thing")
     space = project.namespace
     things.create("old", {"size": 1})
@@ -470,7 +408,7 @@ def test_a_resource_in_a_file_is_planned_as_if_it_were_applied(administered: Pro
 
 
 def test_an_error_of_the_api_server_is_one_clear_message(project: Project) -> None:
-    project.role("thing", CONFIG.format(text="x"))
+    project.role("thing", config("x"))
     project.watch("thing")
     cases = {
         ("Thing/two",): rf"error: the cluster https://\S+ has no Thing 'two' in namespace {project.namespace}: .*",

@@ -17,6 +17,7 @@ from runner.core.kube.state import StateError
 from runner.features.prune.records import RecordStore, storage
 from runner.values.errors import ConflictError
 from runner.values.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
+from tests.kit.tasks import OWNER, keep
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -26,25 +27,21 @@ if TYPE_CHECKING:
 
 KEEP = "ansible.sdk.operatorframework.io/prune"
 ADOPT = "ansible.sdk.operatorframework.io/adopt"
-CONFIG = """
-- name: Keep {name}
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: ConfigMap
-      metadata:
-        name: "{{{{ ansible_operator_meta.name }}}}-{name}"
-        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-        labels: {{app: shop}}
-        annotations: {annotations}
-  {more}
-"""
+WANTED = "optional | default(true) | bool"
+
+
+def config(name: str, annotations: dict[str, str] | None = None, **more: str) -> str:
+    """A task that keeps a ConfigMap whose name ends so."""
+    metadata = {"labels": {"app": "shop"}, "annotations": annotations or {}}
+    return keep(name, "ConfigMap", f"{OWNER}-{name}", {"metadata": metadata}, **more)
+
+
 ROLE = (
-    CONFIG.format(name="{{ suffix | default('a') }}", annotations={}, more="")
-    + CONFIG.format(name="optional", annotations={}, more="when: optional | default(true) | bool")
-    + CONFIG.format(name="{{ item }}", annotations={}, more="loop: \"{{ items_ | default(['one', 'two', 'three']) }}\"")
-    + CONFIG.format(name="kept", annotations={KEEP: "false"}, more="when: optional | default(true) | bool")
-    + CONFIG.format(name="adopted", annotations={ADOPT: "true"}, more="when: optional | default(true) | bool")
+    config("{{ suffix | default('a') }}")
+    + config("optional", when=WANTED)
+    + config("{{ item }}", loop="{{ items_ | default(['one', 'two', 'three']) }}")
+    + config("kept", {KEEP: "false"}, when=WANTED)
+    + config("adopted", {ADOPT: "true"}, when=WANTED)
     + """
 - name: Keep an object with kubectl
   ansible.builtin.command: {cmd: kubectl apply -f -, stdin: "{{ written | to_json }}"}
@@ -71,7 +68,7 @@ OMITS = (
       ansible.builtin.fail: {msg: rescued}
       when: how | default('') == 'rescue'
 """
-    + "\n".join(f"    {line}" for line in CONFIG.format(name="block", annotations={}, more="").splitlines())
+    + "\n".join(f"    {line}" for line in config("block").splitlines())
     + """
   rescue:
     - name: Rescue
@@ -83,15 +80,15 @@ OMITS = (
   ignore_errors: "{{ how | default('') == 'ignored' }}"
   failed_when: directory.rc != 0 and how | default('') != 'hidden'
 """
-    + CONFIG.format(name="{{ item }}", annotations={}, more="loop: \"{{ [] if directory.rc else ['read'] }}\"")
+    + config("{{ item }}", loop="{{ [] if directory.rc else ['read'] }}")
     + """
 - name: End the play
   ansible.builtin.meta: end_play
   when: how | default('') == 'end'
 """
-    + CONFIG.format(name="end", annotations={}, more="")
+    + config("end")
 )
-MORE = CONFIG.format(name="include", annotations={}, more="")
+MORE = config("include")
 WHY = {
     "include": "-include: not used by the last run, but kept, because the include 'Include more tasks' was",
     "rescue": "-block: not used by the last run, but kept, because a failure of the task 'Fail in the block'",
@@ -103,8 +100,8 @@ PARTS = """
 - name: Include the users
   ansible.builtin.include_tasks: more.yml
   loop: "{{ users }}"
-""" + CONFIG.format(name="{{ item }}", annotations={}, more='loop: "{{ caches }}"')
-USER = CONFIG.format(name="user-{{ item }}", annotations={}, more="")
+""" + config("{{ item }}", loop="{{ caches }}")
+USER = config("user-{{ item }}")
 
 
 class Maps:
@@ -217,7 +214,7 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Proje
 def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(
     project: Project, things: Things, maps: Maps
 ) -> None:
-    role = CONFIG.format(name="{{ suffix }}", annotations={}, more="")
+    role = config("{{ suffix }}")
     project.role("shop", role)
     project.watch("shop", prune="report")
     operator = project.start()
@@ -283,7 +280,7 @@ def test_a_kill_after_each_write_loses_nothing_from_the_records_of_an_operator_i
     project.grant([""], ["configmaps"])
     names = ["a", "b", "c"]
     tasks: Iterable[str] = (
-        CONFIG.format(name=name, annotations={}, more="when: wanted | default(true) | bool")
+        config(name, when="wanted | default(true) | bool")
         + f"- name: Wait after {name}\n  ansible.builtin.pause: {{seconds: 600}}\n"
         + f"  when: not lookup('ansible.builtin.fileglob', '{project.folder}/{name}')\n"
         for name in names

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.tasks import keep
+
 if TYPE_CHECKING:
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
@@ -18,19 +20,16 @@ SHOW = """
   ansible.builtin.debug:
     msg: "{{ ansible_operator_run.reason }}: {{ ansible_operator_run.details }}"
 """
-MAKE = """
-- name: Write the password that the spec names
-  kubernetes.core.k8s:
-    definition:
-      apiVersion: v1
-      kind: Secret
-      metadata: {name: "{{ password_secret }}", namespace: "{{ ansible_operator_meta.namespace }}"}
-      data: {key: "{{ 'made-by-the-role' | b64encode }}"}
+MADE = {"data": {"key": "{{ 'made-by-the-role' | b64encode }}"}}
+MAKE = (
+    keep("the password", "Secret", "{{ password_secret }}", MADE)
+    + """
 - name: Use it
   ansible.builtin.fail: {msg: "the password is wrong"}
   when: lookup("kubernetes.core.k8s", kind="Secret", namespace=ansible_operator_meta.namespace,
         resource_name=password_secret).metadata.labels.wrong is defined
 """
+)
 
 
 def _secret(value: str) -> dict[str, Any]:

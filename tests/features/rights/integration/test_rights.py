@@ -15,6 +15,7 @@ import yaml
 from runner.features.rights.record import INFERRED
 from tests.kit.places import ROOT
 from tests.kit.rights import granted
+from tests.kit.tasks import keep, status, task
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -34,24 +35,7 @@ SCAFFOLD = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ALL},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
-SECRET = """
-    - name: Make a Secret
-      kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: Secret
-          metadata:
-            name: "{{ ansible_operator_meta.name }}"
-            namespace: "{{ ansible_operator_meta.namespace }}"
-          stringData: {size: "{{ size | string }}"}
-    - name: Tell how large it is
-      operator_sdk.util.k8s_status:
-        api_version: test.example.com/v1
-        kind: Thing
-        name: "{{ ansible_operator_meta.name }}"
-        namespace: "{{ ansible_operator_meta.namespace }}"
-        status: {size: "{{ size }}"}
-"""
+SECRET = keep("a Secret", "Secret", fields={"stringData": {"size": "{{ size | string }}"}}) + status(size="{{ size }}")
 
 
 def broken(operator: Operator) -> list[str]:
@@ -88,11 +72,7 @@ def test_rights_that_are_missing_at_start_are_named_and_count_as_soon_as_they_ar
     things.await_gone("one")
 
 
-HIDDEN = """
-    - name: Say something
-      ansible.builtin.debug: {msg: hidden}
-      no_log: true
-"""
+HIDDEN = task("Say something", "ansible.builtin.debug", {"msg": "hidden"}, no_log=True)
 
 
 def test_the_rights_of_a_go_operators_scaffold_suffice_and_those_of_runs_are_recorded(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.values.objects import RUN_REQUESTED
+from tests.kit.tasks import keep
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -14,22 +15,11 @@ if TYPE_CHECKING:
     from tests.kit.operator import Operator, Project
 
 LAST_RUN = "ansible.sdk.operatorframework.io/last-run"
-ROLE = """
-    - ansible.builtin.fail: {{msg: "as told"}}
-      when: broken | default(false)
-    - kubernetes.core.k8s_info:
-        kind: ConfigMap
-        name: settings
-        namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-      when: reads | default(false)
-    - kubernetes.core.k8s:
-        definition:
-          apiVersion: v1
-          kind: ConfigMap
-          metadata:
-            name: "{{{{ ansible_operator_meta.name }}}}"
-            namespace: "{{{{ ansible_operator_meta.namespace }}}}"
-          data: {{value: "{}"}}
+READS = """
+- ansible.builtin.fail: {msg: "as told"}
+  when: broken | default(false)
+- kubernetes.core.k8s_info: {kind: ConfigMap, name: settings, namespace: "{{ ansible_operator_meta.namespace }}"}
+  when: reads | default(false)
 """
 
 
@@ -47,7 +37,7 @@ class Bed:
         self.operator = project.start("--engine=warm")
 
     def role(self, value: str) -> None:
-        self.project.role("writes", ROLE.format(value))
+        self.project.role("writes", READS + keep("the value", "ConfigMap", fields={"data": {"value": value}}))
 
     def record(self, name: str) -> str | None:
         obj = self.things.get(name)
