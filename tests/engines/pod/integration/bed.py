@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import orjson
+import pytest
 
 from runner.agent.frames import HEADER, Kind
 from runner.app.features import CALLBACKS
@@ -24,11 +25,11 @@ from runner.core.watches.watch import Playbook
 from runner.engines.pod.certificates import Certificates
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
-from runner.engines.pod.jobs import AGENT, RUN_OF, Address, run_number
+from runner.engines.pod.jobs import AGENT, RUN_OF, Address, RecordedRun, run_number
 from runner.engines.pod.records import Records
 from runner.engines.pod.states import PodState
 from runner.engines.pod.watching import PodWatch
-from runner.values.errors import ForbiddenError
+from runner.values.errors import ForbiddenError, RunDetachedError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.agents import NAME, Operator, ending
 from tests.kit.agents import Client as AgentClient
@@ -125,6 +126,16 @@ class Bed:
         answer = await self.client.request("GET", path, params={"labelSelector": f"{RUN_OF}={self.owner.uid}"})
         items: list[Object] = answer["items"]
         return sorted(items, key=lambda each: int(each["metadata"]["name"].rpartition("-")[2]))
+
+    async def left(self, kind: str) -> list[Object]:
+        """Those that are not being deleted."""
+        return [each for each in await self.objects(kind) if "deletionTimestamp" not in each["metadata"]]
+
+    async def resumed(self, engine: PodEngine, purpose: str = "apply") -> RecordedRun:
+        """The run that an operator finds after its start."""
+        found = await engine.resume(self.owner, 1, purpose)
+        assert found is not None
+        return found
 
     async def another_owner(self, name: str) -> None:
         """Create another custom resource, which further runs have."""
@@ -233,19 +244,41 @@ def events(_: Event) -> None:
     """Receive what the run prints."""
 
 
-async def conclude(engine: PodEngine, job: Job, running: asyncio.Task[RunResult]) -> RunResult:
-    """Wait for a run, and record its outcome as the controller does."""
+async def begin(
+    bed: Bed, engine: PodEngine | None = None, job: Job | None = None
+) -> tuple[PodEngine, Job, asyncio.Task[RunResult], Agent]:
+    """Begin a run whose pod runs, by default the first one of another operator."""
+    engine, job = engine or await bed.engine(), job or bed.job()
+    running = asyncio.create_task(engine.run(job, events))
+    return engine, job, running, await bed.agent(await bed.record(newest=True))
+
+
+async def conclude(
+    engine: PodEngine, job: Job, running: asyncio.Task[RunResult] | None = None, agent: Agent | None = None
+) -> RunResult:
+    """Wait for a run, which is begun if it is not `running`, and record its outcome as the controller does.
+
+    `agent`: has reported the end of the run, and leaves now.
+    """
+    leaving = asyncio.create_task(agent.leave()) if agent is not None else None
     async with asyncio.timeout(patience()):
-        result = await running
+        result = await (running or engine.run(job, events))
     await engine.recorded(job)
+    if leaving is not None:
+        await leaving
     return result
+
+
+async def detach(engine: PodEngine, running: asyncio.Task[RunResult]) -> None:
+    """Stop an operator, whose run continues in its pod."""
+    await engine.close(0)
+    with pytest.raises(RunDetachedError):
+        await running
 
 
 async def succeed(engine: PodEngine, job: Job, running: asyncio.Task[RunResult], agent: Agent) -> RunResult:
     """Let the agent report a success, record the outcome, and wait until the agent has left."""
     agent.succeed()
-    leaving = asyncio.create_task(agent.leave())
-    result = await conclude(engine, job, running)
+    result = await conclude(engine, job, running, agent)
     assert result.outcome is Outcome.SUCCEEDED, result
-    await leaving
     return result

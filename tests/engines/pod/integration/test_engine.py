@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from runner.agent.frames import HEADER, LARGEST, Kind
-from runner.core.engine.job import Event, Job, Outcome, RunResult
+from runner.core.engine.job import Event, Outcome
 from runner.core.engine.output import Kept
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.engine import PodEngine
@@ -18,9 +18,9 @@ from runner.engines.pod.jobs import JOBS, RUN, RUN_OF, SECRETS, RecordedRun, run
 from runner.engines.pod.spool import Spool
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.stream import MARK, mark_of
-from runner.values.errors import ApiUnavailableError, ForbiddenError, PodWaitsError, RunDetachedError
+from runner.values.errors import ApiUnavailableError, ForbiddenError, PodWaitsError
 from runner.values.objects import Object, ObjectKey
-from tests.engines.pod.integration.bed import Agent, Bed, conclude, events, succeed
+from tests.engines.pod.integration.bed import Bed, begin, conclude, detach, events, succeed
 from tests.kit.wait import until
 
 
@@ -30,13 +30,10 @@ async def _detach(bed: Bed, deadline: float) -> tuple[dict[str, str], PodEngine,
     running = asyncio.create_task(first.run(bed.job(deadline), events))
     record = await bed.record()
     agent = await bed.agent(record)
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     agent.client.close()
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(second)
     await until(lambda: second.records.had_pod(found, bed.owner.uid), "the record of the pod")
     return record, second, found
 
@@ -56,13 +53,11 @@ async def test_the_deadline_of_a_resumed_run_is_that_of_the_run(bed: Bed, monkey
     agent = await bed.agent(record)
     await agent.stopped()
     agent.end(-15)
-    leaving = asyncio.create_task(agent.leave())
-    result = await conclude(second, job, running)
+    result = await conclude(second, job, running, agent)
     assert (result.outcome, result.message) == (
         Outcome.TIMED_OUT,
         "the run took longer than 1h and was ended before its first task",
     )
-    await leaving
 
 
 async def test_a_run_that_ended_in_time_while_no_operator_was_there_succeeds(bed: Bed) -> None:
@@ -77,7 +72,7 @@ async def test_a_pod_that_kubernetes_ended_at_its_deadline_without_an_operator_t
     record, second, found = await _detach(bed, deadline=60)
     job = bed.job(60, _earlier(found))
     del bed.pods.states[record["run"]]
-    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    result = await conclude(second, job)
     assert result.outcome is Outcome.TIMED_OUT
 
 
@@ -85,7 +80,7 @@ async def test_a_pod_that_was_deleted_before_the_deadline_is_lost(bed: Bed) -> N
     record, second, found = await _detach(bed, deadline=3600)
     job = bed.job(3600, found)
     del bed.pods.states[record["run"]]
-    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    result = await conclude(second, job)
     assert (result.outcome, result.message) == (
         Outcome.CANCELED,
         "The pod of the run was lost: it was deleted.",
@@ -113,10 +108,10 @@ async def test_a_pod_with_a_log_that_explains_its_failure_remains(
     engine, job = await bed.engine(), bed.job()
     engine._shared.patience = short
     bed.pods.states[f"run-{bed.owner.uid}-1"] = state
-    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    result = await conclude(engine, job)
     assert result.message.startswith(message)
     assert await bed.objects("secrets") == []
-    jobs = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    jobs = await bed.left("jobs")
     assert len(jobs) == remains
 
 
@@ -124,27 +119,22 @@ async def test_a_resumed_pod_that_does_not_reconnect_is_deleted_because_ansible_
     _, second, found = await _detach(bed, deadline=3600)
     second._shared.patience = Patience(silent=0.2)
     job = bed.job(3600, found)
-    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    result = await conclude(second, job)
     assert result.message.startswith("the connection to the pod")
-    assert [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]] == []
+    assert await bed.left("jobs") == []
 
 
 async def test_few_ended_jobs_of_a_resource_remain(bed: Bed) -> None:
     engine = await bed.engine()
-    for number in range(1, 6):
-        job = bed.job()
-        running = asyncio.create_task(engine.run(job, events))
-        agent = await bed.agent(await bed.record(number))
-        await succeed(engine, job, running, agent)
-    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
+    for _ in range(5):
+        await succeed(*await begin(bed, engine))
+    left = await bed.left("jobs")
     assert [each["metadata"]["name"].rpartition("-")[2] for each in left] == ["3", "4", "5"]
     assert left[0]["spec"]["ttlSecondsAfterFinished"] == 3600
 
 
 async def test_the_folder_of_a_run_names_its_job_and_its_end(bed: Bed) -> None:
-    engine, job = await bed.engine(), bed.job()
-    running = asyncio.create_task(engine.run(job, events))
-    agent = await bed.agent(await bed.record())
+    engine, job, running, agent = await begin(bed)
     kept = Kept(job.run_dir, job.gvk, job.key)
     await until(lambda: kept.job_of_pod(job.ident), "the files of the run, which an agent does not wait for")
     assert kept.job_of_pod(job.ident) == f"{bed.namespace}/run-{bed.owner.uid}-1"
@@ -175,20 +165,12 @@ async def test_a_run_does_not_have_the_name_of_a_pod_whose_job_is_gone(bed: Bed)
     await succeed(engine, job, running, agent)
 
 
-async def _begin(bed: Bed) -> tuple[PodEngine, Job, asyncio.Task[RunResult], Agent]:
-    engine, job = await bed.engine(), bed.job()
-    running = asyncio.create_task(engine.run(job, events))
-    return engine, job, running, await bed.agent(await bed.record())
-
-
 async def test_an_ansible_runner_that_is_too_old_is_the_failure_with_its_remedy(bed: Bed) -> None:
-    engine, job, running, agent = await _begin(bed)
+    engine, job, running, agent = await begin(bed)
     error = "ansible-runner is 2.3.6; the image needs ansible-runner 2.4 or later"
     agent.end(None, error=error)
-    leaving = asyncio.create_task(agent.leave())
-    result = await conclude(engine, job, running)
+    result = await conclude(engine, job, running, agent)
     assert (result.outcome, result.message) == (Outcome.NOT_STARTED, f"{error} before its first task")
-    await leaving
 
 
 @pytest.mark.parametrize(
@@ -203,13 +185,12 @@ async def test_an_ansible_runner_that_is_too_old_is_the_failure_with_its_remedy(
 async def test_malformed_frames_are_the_failure_of_their_run_whose_objects_are_deleted(
     bed: Bed, sent: bytes, reason: str
 ) -> None:
-    engine, job, running, agent = await _begin(bed)
+    engine, job, running, agent = await begin(bed)
     agent.client.writer.write(sent)
     result = await conclude(engine, job, running)
     assert result.outcome is Outcome.NOT_STARTED
     assert result.message.startswith(f"the agent in the pod of the run sent invalid data ({reason}")
-    left = [*await bed.objects("jobs"), *await bed.objects("secrets")]
-    assert [each for each in left if "deletionTimestamp" not in each["metadata"]] == []
+    assert (await bed.left("jobs"), await bed.left("secrets")) == ([], [])
 
 
 async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_run(bed: Bed) -> None:
@@ -237,9 +218,7 @@ async def test_a_value_that_becomes_known_later_is_masked_in_the_files_of_the_ru
 async def test_a_run_whose_agent_ends_before_its_pod_is_known_to_be_lost_did_not_fail(
     bed: Bed, state: PodState | None
 ) -> None:
-    engine, job = await bed.engine(), bed.job()
-    running = asyncio.create_task(engine.run(job, events))
-    agent = await bed.agent(await bed.record())
+    engine, job, running, agent = await begin(bed)
     await until(lambda: engine._unsettled[job.uid].state)
     agent.line(status="canceled")
     agent.end(254)
@@ -265,19 +244,16 @@ async def test_a_line_that_an_operator_did_not_survive_fails_its_run_and_ends_no
         text = "x" * size
         agent.line(event="verbose", uuid=f"0-{number}", counter=number, stdout=text, event_data={}, **{MARK: mark})
     await until(lambda: len(applied) == 2)
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     agent.client.close()
     # A killed operator would have left this mark.
     folder = bed.folder / "runs-1" / "one"
     (received,) = folder.glob(".received-*")
     received.with_name(f"{received.name}.applying").write_text("2")
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(second)
     job = bed.job(resumed=found, run_dir=folder)
-    result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+    result = await conclude(second, job)
     assert result.message.startswith("the operator ended while it read an event of 100")
     await second.recorded(job)
     assert [*folder.glob(".received-*")] == []
@@ -296,24 +272,19 @@ async def test_the_result_of_a_continued_run_contains_no_text_of_its_output(bed:
     agent.line(event="verbose", uuid="0-2", counter=2, stdout="ERROR! hunter2hunter2", **{MARK: mark})
     # A line is stored before it is applied.
     await until(lambda: len(applied) == 2)
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     agent.client.close()
     # The next operator has the same run folder, so it knows the lines, and not the secret values.
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(second)
     job = bed.job(resumed=found, run_dir=bed.folder / "runs-1" / "one")
     running = asyncio.create_task(second.run(job, events))
     again = await bed.agent(record, last=2)
     again.number = 2
     again.end(2, stderr="hunter2hunter2")
-    leaving = asyncio.create_task(again.leave())
-    result = await conclude(second, job, running)
+    result = await conclude(second, job, running, again)
     assert result.outcome is Outcome.DIED
     assert "hunter2" not in repr(result)
-    await leaving
 
 
 @pytest.mark.parametrize("kind", [JOBS, SECRETS], ids=["job", "secret"])
@@ -331,7 +302,7 @@ async def test_a_run_whose_objects_cannot_be_deleted_after_its_report_is_not_rep
         return await delete(resource, key)
 
     monkeypatch.setattr(bed.client, "delete", fail_at_first)
-    engine, job, running, agent = await _begin(bed)
+    engine, job, running, agent = await begin(bed)
     agent.pods.states[agent.run] = PodState("pod", "n1", lost="its node n1 was lost")
     agent.client.close()
     await conclude(engine, job, running)
@@ -350,7 +321,7 @@ async def test_a_run_whose_lines_cannot_be_stored_fails_with_the_cause_and_leave
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    engine, job, running, agent = await _begin(bed)
+    engine, job, running, agent = await begin(bed)
     monkeypatch.setattr(Spool, "add", fail)
     agent.line(status="starting")
     result = await conclude(engine, job, running)

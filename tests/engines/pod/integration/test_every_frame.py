@@ -302,8 +302,7 @@ async def test_a_run_that_another_operator_takes_over_at_any_frame_has_one_outco
         await bed.operators[-1].links.close()
         before = len(run.events)
         second = await bed.engine()
-        found = await second.resume(bed.owner, 1, "apply")
-        assert found is not None
+        found = await bed.resumed(second)
         assert found.name == record["run"]
         place = job.run_dir if folder == "same" else bed.runner_dir / "one"
         again = bed.job(resumed=found, run_dir=place)

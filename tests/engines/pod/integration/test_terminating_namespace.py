@@ -12,9 +12,8 @@ from runner.core.engine.job import Job, Outcome
 from runner.core.kube.client import PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod.jobs import JOBS
-from runner.values.errors import RunDetachedError
 from runner.values.objects import GVK, PRIMARY_RESOURCE, Object, ObjectKey, ObjectRef
-from tests.engines.pod.integration.bed import POD, Bed, events, succeed
+from tests.engines.pod.integration.bed import POD, Bed, begin, detach, events, succeed
 from tests.kit.wait import until
 
 FINALIZER = "test.example.com/role"
@@ -100,9 +99,7 @@ async def test_a_deletion_between_the_record_and_the_job_leads_to_the_same(
 
     monkeypatch.setattr(bed.client, "create", delete_first)
     engine, job = await bed.engine(), doomed.finalizes()
-    running = asyncio.create_task(engine.run(job, events))
-    agent = await bed.agent(await bed.record(newest=True))
-    await succeed(engine, job, running, agent)
+    await succeed(*await begin(bed, engine, job))
 
 
 async def test_the_next_operator_continues_that_finalizer(bed: Bed, doomed: Doomed) -> None:
@@ -111,13 +108,10 @@ async def test_the_next_operator_continues_that_finalizer(bed: Bed, doomed: Doom
     running = asyncio.create_task(first.run(doomed.finalizes(), events))
     record = await bed.record()
     agent = await bed.agent(record)
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     agent.client.close()
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "finalize")
-    assert found is not None
+    found = await bed.resumed(second, "finalize")
     assert found.namespace == bed.namespace
     job = doomed.finalizes(resumed=found)
     running = asyncio.create_task(second.run(job, events))
@@ -130,17 +124,14 @@ async def test_what_remains_of_a_finalizer_whose_resource_is_gone_is_deleted_at_
     first = await bed.engine()
     running = asyncio.create_task(first.run(doomed.finalizes(), events))
     await bed.record()
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     second = await bed.engine()
     await second.sweep(bed.owner.gvk, lambda _, uid: uid != bed.owner.uid, finalizes=True)
     assert len(await bed.objects("secrets")) == 1
     await second.sweep(GVK("", "v1", "Secret"), lambda _key, _uid: True, finalizes=True)
     assert len(await bed.objects("secrets")) == 1
     await second.sweep(bed.owner.gvk, lambda key, _: key == bed.owner.key, finalizes=True)
-    assert await bed.objects("secrets") == []
-    assert [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]] == []
+    assert (await bed.left("jobs"), await bed.objects("secrets")) == ([], [])
 
 
 async def test_what_remains_of_a_finalizer_goes_when_its_resource_goes(bed: Bed, doomed: Doomed) -> None:

@@ -12,9 +12,9 @@ from runner.core.engine.job import Job, Outcome, RunResult
 from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.jobs import RecordedRun
 from runner.engines.pod.states import Patience, PodState
-from runner.values.errors import PodWaitsError, RunDetachedError
+from runner.values.errors import PodWaitsError
 from runner.values.objects import GVK, ObjectKey, ObjectRef
-from tests.engines.pod.integration.bed import POD, Bed, conclude, events, succeed
+from tests.engines.pod.integration.bed import POD, Bed, begin, conclude, detach, events, succeed
 from tests.kit.wait import patience
 
 NO_NODE = "it cannot be scheduled: 0/3 nodes are available"
@@ -43,9 +43,7 @@ async def _unscheduled(bed: Bed, engine: PodEngine, job: Job) -> RunResult:
 
 
 async def _succeeds(bed: Bed, engine: PodEngine, job: Job) -> None:
-    running = asyncio.create_task(engine.run(job, events))
-    agent = await bed.agent(await bed.record(newest=True))
-    await succeed(engine, job, running, agent)
+    await succeed(*await begin(bed, engine, job))
     assert not job.secrets.is_exhausted
 
 
@@ -53,7 +51,7 @@ async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_
     quota = await _forbid_pods(bed)
     engine, job = await bed.engine(), bed.job()
     async with asyncio.timeout(patience()):
-        result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+        result = await conclude(engine, job)
     assert _is_waiting(result)
     assert result.message.startswith("The run waits for its pod: the pod cannot be created: exceeded quota: none")
     with pytest.raises(PodWaitsError, match="exceeded quota"):
@@ -66,8 +64,7 @@ async def test_a_run_whose_pod_a_quota_forbids_holds_no_worker_and_the_quota_is_
     (renewed,) = await bed.objects("jobs")
     assert renewed["metadata"]["uid"] not in before, "Kubernetes tries a new Job at once"
     bed.pods.states[f"run-{bed.owner.uid}-1"] = PodState("pod", "n1")
-    found = await engine.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(engine)
     await _succeeds(bed, engine, bed.job(resumed=found))
     assert len(await bed.objects("jobs")) == 1
 
@@ -81,8 +78,7 @@ async def test_a_pod_without_a_node_remains_and_its_run_begins_as_soon_as_it_has
         await engine.resume(bed.owner, 1, "apply")
     name = f"run-{bed.owner.uid}-1"
     bed.pods.states[name] = PodState(f"{name}-x", "n1", waits="it is being started on node n1")
-    found = await engine.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(engine)
     assert found.name == name
     await _succeeds(bed, engine, bed.job(resumed=found))
 
@@ -91,8 +87,7 @@ async def test_a_change_of_the_object_ends_the_wait(bed: Bed) -> None:
     engine = await bed.engine()
     assert _is_waiting(await _unscheduled(bed, engine, bed.job()))
     assert await engine.resume(bed.owner, 2, "apply") is None
-    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
-    assert (left, await bed.objects("secrets")) == ([], [])
+    assert (await bed.left("jobs"), await bed.objects("secrets")) == ([], [])
     bed.pods.states.clear()  # if its pod is gone already, the next one has its name
     job = bed.job()
     await _succeeds(bed, engine, replace(job, generation=2))
@@ -102,8 +97,7 @@ async def test_a_wait_ends_when_its_resource_is_gone(bed: Bed) -> None:
     engine, job = await bed.engine(), bed.job()
     assert _is_waiting(await _unscheduled(bed, engine, job))
     await engine.forget(job.run_dir)
-    left = [each for each in await bed.objects("jobs") if "deletionTimestamp" not in each["metadata"]]
-    assert (left, await bed.objects("secrets")) == ([], [])
+    assert (await bed.left("jobs"), await bed.objects("secrets")) == ([], [])
     assert await engine.resume(bed.owner, 1, "apply") is None
 
 
@@ -122,7 +116,7 @@ async def test_a_wait_that_is_too_long_fails_with_its_reason(bed: Bed, monkeypat
     engine._shared.patience = replace(engine._shared.patience, start=0.0)
     found = await engine.resume(bed.owner, 1, "apply")
     job = bed.job(resumed=found)
-    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    result = await conclude(engine, job)
     assert result.outcome is Outcome.NOT_STARTED
     assert NO_NODE in result.message
 
@@ -134,12 +128,11 @@ async def test_the_timeout_of_a_run_includes_its_wait(bed: Bed) -> None:
     waiting = engine._waiting[bed.owner.uid].run
     assert waiting.ends_at is not None
     waiting.ends_at -= 3600
-    found = await engine.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(engine)
     found = replace(found, record=replace(found.record, began=found.record.began - 3600))
     job = bed.job(3600, found)
     async with asyncio.timeout(patience()):
-        result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+        result = await conclude(engine, job)
     assert result.message.startswith(f"the pod of the run did not start within 1h: {NO_NODE}")
 
 
@@ -149,7 +142,7 @@ async def test_a_pod_that_is_deleted_while_its_run_waits_is_lost(bed: Bed) -> No
     del bed.pods.states[f"run-{bed.owner.uid}-1"]
     found = await engine.resume(bed.owner, 1, "apply")
     job = bed.job(resumed=found)
-    result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+    result = await conclude(engine, job)
     assert result.message == "The pod of the run was lost: it was deleted."
 
 
@@ -178,12 +171,9 @@ async def _detached(bed: Bed) -> tuple[PodEngine, RecordedRun]:
     job = bed.job()
     running = asyncio.create_task(first.run(replace(job, keeps_worker=True), events))
     await bed.record()
-    await first.close(0)
-    with pytest.raises(RunDetachedError):
-        await running
+    await detach(first, running)
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(second)
     return second, found
 
 
@@ -191,7 +181,7 @@ async def test_a_run_without_a_pod_still_waits_after_a_restart_and_nothing_of_it
     second, found = await _detached(bed)
     job = bed.job(resumed=found)
     async with asyncio.timeout(patience()):
-        result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+        result = await conclude(second, job)
     assert _is_waiting(result), result
     assert "exceeded quota: none" in result.message
     assert not job.secrets.is_exhausted
@@ -207,7 +197,7 @@ async def test_the_time_of_a_run_without_a_pod_does_not_begin_anew_after_a_resta
     found = replace(found, record=replace(found.record, began=found.record.began - 601))
     job = bed.job(resumed=found)
     async with asyncio.timeout(patience()):
-        result = await conclude(second, job, asyncio.create_task(second.run(job, events)))
+        result = await conclude(second, job)
     assert result.outcome is Outcome.NOT_STARTED
     assert result.message.startswith("the Job of the run has created no pod")
 
@@ -224,17 +214,15 @@ async def test_a_finalizer_that_a_quota_refuses_runs_in_the_namespace_of_the_ope
     engine._shared.patience = Patience(node=0.2, gone=0.2, pod=60.0, finalizer=2.0)
     job = replace(job, purpose="finalize")
     async with asyncio.timeout(patience()):
-        assert _is_waiting(await conclude(engine, job, asyncio.create_task(engine.run(job, events))))
+        assert _is_waiting(await conclude(engine, job))
         with pytest.raises(PodWaitsError, match="exceeded quota"):
             await engine.resume(bed.owner, 1, "finalize")
         await asyncio.sleep(2)
-        found = await engine.resume(bed.owner, 1, "finalize")
-        assert found is not None
+        found = await bed.resumed(engine, "finalize")
         again = replace(job, resumed=found)
-        assert _is_waiting(await conclude(engine, again, asyncio.create_task(engine.run(again, events))))
+        assert _is_waiting(await conclude(engine, again))
         assert await engine.resume(bed.owner, 1, "finalize") is None
-    running = asyncio.create_task(engine.run(job, events))
-    agent = await bed.agent(await bed.record(newest=True))
+    _, _, running, agent = await begin(bed, engine, job)
     result = await succeed(engine, job, running, agent)
     assert result.pod.startswith(f"{bed.namespace}/")
     await bed.client.request("DELETE", f"/api/v1/namespaces/{tenant}")

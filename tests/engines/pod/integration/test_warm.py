@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, cast
 
 import orjson
-import pytest
 
 from runner.agent.frames import Kind
 from runner.core.engine.job import Outcome
@@ -22,9 +21,8 @@ from runner.engines.pod.jobs import JOBS, PODS, RUN, RUN_OF, WARM
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
-from runner.values.errors import RunDetachedError
 from runner.values.objects import GVK, Object, ObjectKey, metadata
-from tests.engines.pod.integration.bed import Agent, Bed, Pods, conclude, events, succeed
+from tests.engines.pod.integration.bed import Agent, Bed, Pods, conclude, detach, events, succeed
 from tests.kit.agents import Client as AgentClient
 from tests.kit.wait import until
 
@@ -89,10 +87,8 @@ async def test_a_run_gets_a_warm_pod_that_is_replaced_and_leaves_no_record(bed: 
         (secret,) = await bed.objects("secrets")
         assert set(secret["data"]) == {"sealed-token"}
         agent.succeed()
-        leaving = asyncio.create_task(agent.leave())
-        result = await conclude(engine, job, running)
+        result = await conclude(engine, job, running, agent)
         assert (result.outcome, result.pod) == (Outcome.SUCCEEDED, f"{bed.namespace}/{name}-x on n1")
-        await leaving
 
         async def two_jobs() -> dict[str, Object]:
             return jobs if len(jobs := await listed(bed, "jobs")) >= 2 else {}
@@ -121,13 +117,10 @@ async def test_the_next_operator_continues_a_run_although_its_idle_agent_has_not
         running = asyncio.create_task(first.run(bed.job(), events))
         await until(lambda: bed.objects("secrets"), "the record of the run")
         await until(lambda: name not in pods._waiting)
-        await first.close(0)
-        with pytest.raises(RunDetachedError):
-            await running
+        await detach(first, running)
     idle.close()
     second = await bed.engine()
-    found = await second.resume(bed.owner, 1, "apply")
-    assert found is not None
+    found = await bed.resumed(second)
     assert found.record.warm == name
     job = bed.job(None, found)
     running = asyncio.create_task(second.run(job, events))
@@ -143,7 +136,7 @@ async def test_a_run_whose_idle_agent_does_not_respond_is_repeated(bed: Bed) -> 
     async with warm_pods(bed, engine) as pods:
         idle, name = await idle_agent(bed)
         await until(lambda: pods._waiting[name].link.is_ready)
-        result = await conclude(engine, job, asyncio.create_task(engine.run(job, events)))
+        result = await conclude(engine, job)
         assert (result.outcome, result.message) == (
             Outcome.CANCELED,
             "The pod of the run was lost: the agent of its warm pod did not respond.",
@@ -160,9 +153,7 @@ async def test_a_change_ends_the_run_of_a_warm_pod_that_an_earlier_operator_bega
         await until(lambda: pods._waiting[name].link.is_ready)
         running = asyncio.create_task(first.run(bed.job(), events))
         agent = await assigned(bed, idle)
-        await first.close(0)
-        with pytest.raises(RunDetachedError):
-            await running
+        await detach(first, running)
     agent.client.close()
     second = await bed.engine()
     assert await second.resume(bed.owner, 2, "apply") is None
