@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.sdk.devcluster import DevCluster
-    from tests.integration.proxy.bed import Operating, Reply
+    from tests.integration.proxy.bed import Operating
 
-TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 APPLY = "application/apply-patch+yaml"
 
 
@@ -109,81 +107,6 @@ async def test_objects_changed_by_other_clients_are_read_again_and_deleted_ones_
 
     await until(is_dropped, "the ConfigMap to be dropped")
     assert (await operating.ask("GET", path)).status == 404
-
-
-async def test_only_plain_reads_are_answered_from_memory_and_others_by_the_api_server(
-    operating: Operating, space: str
-) -> None:
-    path = f"{space}/one"
-    await operating.ask("POST", space, config_map())
-    odd: list[tuple[str, dict[str, str]]] = [
-        ("?resourceVersion=0", {}),
-        ("?pretty=true", {}),
-        ("/", {}),
-        ("", {"Accept": TABLE}),
-        ("", {"Accept": PARTIAL}),
-        ("", {"Accept": "application/yaml"}),
-        ("", {"Accept": "application/vnd.kubernetes.protobuf"}),
-        ("", {"User-Agent": "curl/8.1"}),
-        ("", {"If-None-Match": "x"}),
-        ("", {"Cache-Control": "no-cache"}),
-        ("", {"Impersonate-User": "system:admin", "Impersonate-Group": "system:masters"}),
-    ]
-    for more, headers in odd:
-        found, direct = await _both(operating, path, more, headers)
-        assert not found.is_hit, (more, headers)
-        assert (found.status, found.body) == (direct.status, direct.body), (more, headers)
-    pretty = await operating.directly("GET", path, **{"User-Agent": "curl/8.1"})
-    assert b"\n  " in pretty.body, "the API server indents for curl no more"
-    await operating.hits(path)
-    assert not (await operating.ask("HEAD", path)).is_hit
-    listed = await operating.ask("GET", space)
-    assert not listed.is_hit
-    assert not (await operating.ask("GET", path)).is_hit, "the list may have shown more than is known"
-    assert (await operating.ask("GET", path)).is_hit
-
-
-async def _both(operating: Operating, path: str, more: str, headers: dict[str, str]) -> tuple[Reply, Reply]:
-    """An odd read while a plain one would be a hit, and what the API server answers: before it as after it.
-
-    A table tells an object's age in seconds.
-    """
-    while True:
-        await operating.hits(path)
-        before = await operating.directly("GET", path + more, **headers)
-        found = await operating.ask("GET", path + more, **headers)
-        after = await operating.directly("GET", path + more, **headers)
-        if before.body == after.body:
-            return found, after
-
-
-async def test_runs_of_a_service_account_or_without_owner_injection_are_not_answered_from_memory(
-    operating: Operating, space: str
-) -> None:
-    path = f"{space}/one"
-    await operating.ask("POST", space, config_map())
-    await operating.hits(path)
-    account = operating.run(service_account=f"{operating.namespace}/default")
-    assert (await operating.ask("GET", path, token=account)).status == 403
-    for different in ({"inject": False}, {"watch_dependents": False}):
-        token = operating.run(**different)
-        await operating.hits(path)
-        found = await operating.ask("GET", path, token=token)
-        assert (found.status, found.is_hit) == (200, False)
-        await operating.ask("PATCH", path, {"data": {"by": str(different)}}, token=token)
-        assert (await operating.ask("GET", path)).obj["data"]["by"] == str(different)
-
-
-async def test_objects_without_owner_are_not_cached(operating: Operating, space: str) -> None:
-    await operating.ask("POST", space, config_map())
-    await operating.hits(f"{space}/one")
-    size = operating.cache.size
-    await operating.directly("POST", space, {"metadata": {"name": "theirs"}, "data": {"value": "x" * 10_000}})
-    before = operating.results.copy()
-    for _ in range(3):
-        assert not (await operating.ask("GET", f"{space}/theirs")).is_hit
-    assert operating.cache.size == size
-    assert operating.results == before
 
 
 async def test_kubectl_is_answered_from_memory(
