@@ -1,8 +1,17 @@
-"""Fields of a watch about runs in pods."""
+"""Fields of a watch about runs in pods, and watches of kinds of which the operator has objects of its own."""
 
 from __future__ import annotations
 
+from argparse import Namespace
+from dataclasses import replace
+
+import pytest
+
+from runner.base.config import sources
 from runner.engines.pod.fields import POD_POLICY, PodPolicy
+from runner.engines.pod.plugin import PLUGIN
+from runner.values.objects import GVK
+from tests.kit.watch_values import watch_value
 from tests.unit.watches.sample import HEAD, Errors, Load
 
 
@@ -82,3 +91,24 @@ def test_an_ended_pod_remains_for_at_least_a_minute(errors: Errors, load: Load) 
     pods = load(f"{head}}}\n").watches[0].more.get(POD_POLICY)
     assert pods is not None
     assert pods.ttl == 3600
+
+
+NOT_OF_RUNS = "!ansible.sdk.operatorframework.io/run-of,!ansible.sdk.operatorframework.io/warm-pod-of"
+SETTINGS = replace(sources.load(Namespace(), {}).settings, leader_election_id="shop")
+
+
+@pytest.mark.parametrize("kind", [("", "Secret"), ("batch", "Job"), ("", "Pod")])
+def test_the_operator_does_not_run_its_own_objects(kind: tuple[str, str]) -> None:
+    watch = watch_value(gvk=GVK(kind[0], "v1", kind[1]))
+    found = PLUGIN.without_own_objects(watch, SETTINGS)
+    assert found.selector == NOT_OF_RUNS
+    assert found.field_selector == ("metadata.name!=shop-pods-ca" if kind[1] == "Secret" else "")
+
+
+def test_selectors_of_the_watch_and_other_kinds_stay() -> None:
+    watch = watch_value(gvk=GVK("", "v1", "Secret"), selector="app=a", field_selector="type=Opaque")
+    found = PLUGIN.without_own_objects(watch, SETTINGS)
+    assert found.selector == f"app=a,{NOT_OF_RUNS}"
+    assert found.field_selector == "type=Opaque,metadata.name!=shop-pods-ca"
+    other = watch_value(gvk=GVK("example.com", "v1", "Secret"))
+    assert PLUGIN.without_own_objects(other, SETTINGS) == other

@@ -8,7 +8,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import orjson
 import pytest
@@ -35,6 +35,14 @@ FRAMES = [
     *(Frame(number, line, end=False) for number, line in enumerate(LINES, 1)),
     Frame(len(LINES) + 1, ending(), end=True),
 ]
+
+
+async def greeted(client: Connect, **fields: Any) -> Client:
+    """Connect as an agent that the operator welcomes."""
+    peer = await client()
+    peer.hello(**fields)
+    assert (await peer.receive())[0] == Kind.WELCOME
+    return peer
 
 
 async def test_a_run_gets_its_order_and_its_frames_arrive_once_and_in_order(
@@ -272,9 +280,7 @@ async def test_of_two_operators_behind_one_name_the_agent_uses_the_one_with_the_
 
 
 async def test_a_newer_connection_of_the_agent_replaces_the_older_one(link: Link, client: Connect) -> None:
-    older, newer = await client(), await client()
-    older.hello()
-    assert (await older.receive())[0] == Kind.WELCOME
+    older, newer = await greeted(client), await client()
     older.send(Kind.DATA, 1, b"first")
     assert (await link.receive()).payload == b"first"
     newer.hello(last=1)
@@ -286,9 +292,7 @@ async def test_a_newer_connection_of_the_agent_replaces_the_older_one(link: Link
 
 
 async def test_a_second_agent_of_a_run_gets_no_order(link: Link, client: Connect) -> None:
-    first, second = await client(), await client()
-    first.hello()
-    assert (await first.receive())[0] == Kind.WELCOME
+    first, second = await greeted(client), await client()
     second.hello(agent="b", has_order=False)
     assert orjson.loads((await second.receive())[2]) == {"reason": "another agent has this run", "final": False}
     first.send(Kind.DATA, 1, b"still here")
@@ -346,9 +350,7 @@ async def test_a_malformed_frame_fails_its_run_after_the_valid_frames_and_no_oth
     link, neighbour = operator.open(), operator.open(run="run-2", token="token-2")
     agent_ = pod(operator.settings(run="run-2", token="token-2"))
     await until(lambda: agent_.began)
-    peer = await client()
-    peer.hello()
-    await peer.receive()
+    peer = await greeted(client)
     peer.writer.write(data)
     assert await asyncio.wait_for(link.receive(), patience()) == Frame(1, b"one", end=False)
     for _ in range(2):
@@ -442,10 +444,8 @@ async def test_large_frames_of_several_runs_wait_for_their_turns(
     monkeypatch.setattr(operator.links, "_turns", Turns(1, 60))
     large, runs = b"x" * (LARGE + 1), ("run-1", "run-2")
     opened = [operator.open(run=run, token=run) for run in runs]
-    peers = [await client() for _ in runs]
-    for peer, run in zip(peers, runs, strict=True):
-        peer.hello(run=run, token=run)
-        assert (await peer.receive())[0] == Kind.WELCOME
+    peers = [await greeted(client, run=run, token=run) for run in runs]
+    for peer in peers:
         peer.send(Kind.DATA, 1, b"small")
     for link in opened:
         assert (await link.receive()).payload == b"small"
@@ -484,14 +484,10 @@ async def test_an_agent_that_sends_a_large_frame_too_slowly_loses_its_turn(
     monkeypatch.setattr(operator.links, "_turns", Turns(1, 0.2))
     link = operator.open()
     for _ in range(2):
-        peer = await client()
-        peer.hello()
-        assert (await peer.receive())[0] == Kind.WELCOME
+        peer = await greeted(client)
         peer.writer.write(HEADER.pack(Kind.DATA, 1, LARGE + 1) + b"x")
         await peer.rest()
-    peer = await client()
-    peer.hello()
-    assert (await peer.receive())[0] == Kind.WELCOME
+    peer = await greeted(client)
     monkeypatch.setattr(operator.links._turns, "_seconds", 60)
     peer.send(Kind.DATA, 1, b"x" * (LARGE + 1))
     assert len((await link.receive()).payload) == LARGE + 1
@@ -507,9 +503,7 @@ async def test_a_silent_agent_is_disconnected_and_may_return(
     peer.hello()
     assert HEADER.pack(Kind.PING, 0, 0) in await peer.rest()
     assert not link.is_connected
-    again = await client()
-    again.hello()
-    assert (await again.receive())[0] == Kind.WELCOME
+    await greeted(client)
 
 
 async def test_an_agent_replaces_a_connection_on_which_the_operator_is_silent(
@@ -544,15 +538,11 @@ async def test_an_order_that_cannot_be_read_is_an_error_of_the_run(operator: Ope
 
 
 async def test_an_agent_that_has_not_ended_is_not_taken_for_one_that_has(link: Link, client: Connect) -> None:
-    peer = await client()
-    peer.hello()
-    await peer.receive()
+    peer = await greeted(client)
     assert not await link.recorded(0.01)
     peer.close()
     assert not await link.recorded(0.01)
-    last = await client()
-    last.hello()
-    await last.receive()
+    last = await greeted(client)
     assert (await last.receive())[0] == Kind.RECORDED
     last.writer.close()
     assert await link.recorded(20)

@@ -28,7 +28,7 @@ from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
 from runner.values.errors import ApiUnavailableError, ForbiddenError, NotFoundError
 from runner.values.objects import Object, ObjectKey
-from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, receive_all
+from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import until
 
 StartPod = Callable[..., Pod]
@@ -85,7 +85,7 @@ async def test_a_run_outlives_the_operator_that_gave_it_to_the_agent(
     await operator.start()
     link = operator.open()
     agent_.spool.add(b"late\n")
-    agent_.spool.end(b'{"code": 0, "error": "", "stderr": "", "oom_kills": 0, "memory_limit": 0}')
+    agent_.spool.end(ending())
     assert [frame.payload for frame in (await receive_all(link))[:-1]] == [b"late"]
 
 
@@ -131,7 +131,7 @@ async def test_an_agent_with_a_run_ignores_another_one(link: Link, pod: StartPod
     await until(lambda: agent_.began)
     assert link._connection is not None
     link._connection.send(Kind.ASSIGN, payload=orjson.dumps({"run": "run-2", "token": "token-2"}))
-    agent_.spool.end(b'{"code": 0, "error": "", "stderr": "", "oom_kills": 0, "memory_limit": 0}')
+    agent_.spool.end(ending())
     assert len(await receive_all(link)) == 1
     assert link.connects == 1
 

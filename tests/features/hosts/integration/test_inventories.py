@@ -1,22 +1,35 @@
-"""Hosts that an inventory plugin of the project adds or groups, and hosts that Ansible does not reach through SSH."""
+"""Hosts of an inventory plugin, of a run in a pod and without SSH, and what the hosts of tests leave."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.app.features import CALLBACKS
+from runner.core.watches.watch import Playbook
+from runner.engines.pod import payload
+from runner.features.hosts.inventory import Credentials, Host, Hosts
 from tests.features.hosts.integration.test_hosts import MARK, failure_of, hosts_of, watch
 from tests.kit import mariadb, ssh_hosts
+from tests.kit.jobs import job_value
 from tests.kit.ssh_hosts import USER
+from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
     from tests.features.hosts.integration.lending import Lend
     from tests.kit.objects import Api, Things
     from tests.kit.operator import Project
     from tests.kit.ssh_hosts import Network
+
 
 on_hosts = pytest.mark.skipif(bool(why := ssh_hosts.hindrance()), reason=why)
 
@@ -169,3 +182,78 @@ def test_a_database_server_is_a_host_without_ssh(
     operator.await_line("Run ended", name="other", outcome="succeeded")
     assert ["other"] in database.sql("SHOW DATABASES")
     assert mariadb.ROOT_PASSWORD not in operator.log
+
+
+PLAY = """
+- hosts: web
+  gather_facts: false
+  tasks:
+  - name: Mark it
+    ansible.builtin.raw: echo {{ of_the_project }} {{ of_the_group }} >/tmp/mark
+"""
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a path that is short, as in a pod: ssh makes a socket below it."""
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        yield Path(folder)
+
+
+@on_hosts
+def test_an_order_contains_all_that_a_pod_needs_to_reach_hosts(
+    network: Network, tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, work = network.host("web1"), short / "work"
+    for name, text in {
+        "playbooks/site.yml": PLAY,
+        "inventories/base.yml": "web: {vars: {of_the_project: from the inventory}}",
+        "inventories/group_vars/web.yml": "of_the_group: and its group",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    credentials = Credentials(network.user_key.read_text(), username=USER, known_hosts=host.known_hosts())
+    of_run = Hosts(
+        "web",
+        (Host("web1", host.address, host.address),),
+        tmp_path / "inventories/base.yml",
+        credentials,
+        first_use=False,
+    )
+    job = job_value(content=Playbook(tmp_path / "playbooks/site.yml"), inventory=of_run)
+    # The folder in the pod is one of this machine here.
+    monkeypatch.setattr(payload, "PRIVATE_DATA", str(work))
+    monkeypatch.setattr(payload, "_TEMPORARY", str(work / "tmp"))
+    order = tmp_path / "order"
+    payload.write(job, order, {}, tmp_path, CALLBACKS)
+    programs = Path(sys.executable).parent
+    runner = [str(programs / "ansible-runner"), "worker", "--private-data-dir", str(work)]
+    environ = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    with order.open("rb") as stdin:
+        done = subprocess.run(runner, check=False, stdin=stdin, capture_output=True, cwd=tmp_path, env=environ)
+    assert b'"status": "successful"' in done.stdout, done.stdout[-6000:].decode() + done.stderr.decode()
+    assert host.run("cat /tmp/mark") == "from the inventory and its group\n"
+    assert credentials.private_key.splitlines()[2].encode() not in done.stdout + done.stderr
+
+
+@on_hosts
+@pytest.mark.nightly
+def test_nothing_of_a_network_is_left_even_if_its_process_is_killed(tmp_path: Path) -> None:
+    with ssh_hosts.running(tmp_path / "first") as network:
+        ours = f"ssh{network.host('web1').address.split('.')[2]}-"
+        assert any(name.startswith(ours) for _, name in socket.if_nameindex())
+    wait_until(lambda: not any(name.startswith(ours) for _, name in socket.if_nameindex()), "the interfaces to go")
+
+    script = (
+        "import sys, time, pathlib; from tests.kit import ssh_hosts\n"
+        "with ssh_hosts.running(pathlib.Path(sys.argv[1])) as network:\n"
+        "    print(network.host('web1').address, flush=True); time.sleep(600)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "killed")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        assert address.startswith("10.213.")
+        process.send_signal(signal.SIGKILL)
+    theirs = f"ssh{address.split('.')[2]}-"
+    wait_until(lambda: not any(name.startswith(theirs) for _, name in socket.if_nameindex()), "the interfaces to go")

@@ -96,93 +96,94 @@ def test_many_pairs_and_many_fields_are_not_kept_for_ever() -> None:
     assert max(map(len, loops._pairs.values())) < 100
 
 
-class Reports:
+class Guarded:
     """A loop guard with the times of its triggers and the contentions that it reported."""
 
     def __init__(self) -> None:
-        self.triggered: list[float] = []
-        self.triggered_for_references: list[float] = []
+        self.causes: list[tuple[float, Cause]] = []
         self.contentions: list[tuple[float, Contention | None]] = []
-        self.guard = LoopGuard(self._trigger)
-        self.guard.reports[OWNER.gvk] = self._contended
+        self.guard = LoopGuard(lambda _, cause: self.causes.append((self.now(), cause)))
+        self.guard.reports[OWNER.gvk] = lambda _, contention: self.contentions.append((self.now(), contention))
 
-    def _trigger(self, _: ObjectRef, cause: Cause) -> None:
-        triggered = self.triggered_for_references if cause.reason is REFERENCE else self.triggered
-        triggered.append(asyncio.get_running_loop().time())
+    @staticmethod
+    def now() -> float:
+        return asyncio.get_running_loop().time()
 
-    def _contended(self, _: ObjectKey, contention: Contention | None) -> None:
-        self.contentions.append((asyncio.get_running_loop().time(), contention))
+    @property
+    def triggered(self) -> list[float]:
+        return [at for at, _ in self.causes]
+
+    @property
+    def statuses(self) -> list[bool]:
+        """Whether only a status changed."""
+        return [cause.handicap == DEPENDENT_STATUS_HANDICAP for _, cause in self.causes]
+
+    async def tell(self, *notifications: Notification, every: float) -> None:
+        for notification in notifications:
+            self.guard.trigger(notification)
+            await asyncio.sleep(every)
 
 
 async def test_a_contention_is_reported_at_its_start_and_at_its_end() -> None:
-    reports = Reports()
+    guarded = Guarded()
     for _ in range(10):
-        before = len(reports.triggered)
-        reports.guard.trigger(notification("spec.replicas"))
-        while len(reports.triggered) == before:
+        before = len(guarded.triggered)
+        guarded.guard.trigger(notification("spec.replicas"))
+        while len(guarded.triggered) == before:
             await asyncio.sleep(0.5)
-    assert [contention.fields if contention else None for _, contention in reports.contentions] == [("spec.replicas",)]
-    contention = reports.contentions[0][1]
+    assert [contention.fields if contention else None for _, contention in guarded.contentions] == [("spec.replicas",)]
+    contention = guarded.contentions[0][1]
     assert contention is not None
     assert "Deployment ns/web: spec.replicas changes repeatedly" in contention.sentence()
-    last = reports.triggered[-1]
+    last = guarded.triggered[-1]
     await asyncio.sleep(3600)
-    ((over, nothing),) = reports.contentions[1:]
+    ((over, nothing),) = guarded.contentions[1:]
     assert nothing is None
     assert over == pytest.approx(last + 300 + 6 * 60, abs=60)
-    reports.guard.trigger(notification("spec.replicas"))
-    assert reports.triggered[-1] == asyncio.get_running_loop().time()
+    guarded.guard.trigger(notification("spec.replicas"))
+    assert guarded.triggered[-1] == asyncio.get_running_loop().time()
 
 
 async def test_any_number_of_changes_during_a_wait_cause_one_trigger() -> None:
-    reports = Reports()
-    for _ in range(50):
-        reports.guard.trigger(notification("spec.replicas"))
-        await asyncio.sleep(0.01)
-    assert len(reports.triggered) == 5
+    guarded = Guarded()
+    await guarded.tell(*[notification("spec.replicas")] * 50, every=0.01)
+    assert len(guarded.triggered) == 5
     await asyncio.sleep(2)
-    assert len(reports.triggered) == 6
+    assert len(guarded.triggered) == 6
 
 
 async def test_a_loop_over_a_reference_is_slowed_down_and_reported_once() -> None:
-    reports = Reports()
-    for _ in range(50):
-        reports.guard.trigger(replace(notification(), source=SECRET, reason=REFERENCE))
-        await asyncio.sleep(0.01)
-    assert len(reports.triggered_for_references) == 5
+    guarded = Guarded()
+    await guarded.tell(*[replace(notification(), source=SECRET, reason=REFERENCE)] * 50, every=0.01)
+    assert len(guarded.triggered) == 5
     await asyncio.sleep(2)
-    assert len(reports.triggered_for_references) == 6
-    assert not reports.triggered
-    ((_, contention),) = reports.contentions
+    assert [cause.reason for _, cause in guarded.causes] == [REFERENCE] * 6
+    ((_, contention),) = guarded.contentions
     assert contention is not None
     assert contention.reason == "ReferenceChangedAgain"
     assert "Secret ns/web changed repeatedly after this object's runs" in contention.sentence()
     await asyncio.sleep(3600)
-    assert reports.contentions[1][1] is None
+    assert guarded.contentions[1][1] is None
 
 
 async def test_a_contention_ends_when_neither_dependents_nor_references_change() -> None:
-    reports = Reports()
-    for _ in range(6):
-        reports.guard.trigger(notification("spec.replicas"))
-    for _ in range(30):
-        reports.guard.trigger(replace(notification(), reason=REFERENCE))
-        await asyncio.sleep(60)
-    assert [contention.reason if contention else "" for _, contention in reports.contentions] == [
+    guarded = Guarded()
+    await guarded.tell(*[notification("spec.replicas")] * 6, every=0)
+    await guarded.tell(*[replace(notification(), reason=REFERENCE)] * 30, every=60)
+    assert [contention.reason if contention else "" for _, contention in guarded.contentions] == [
         "DependentChangedAgain",
         "ReferenceChangedAgain",
     ]
     await asyncio.sleep(7200)
-    assert reports.contentions[-1][1] is None
+    assert guarded.contentions[-1][1] is None
 
 
 async def test_no_end_of_a_contention_is_reported_for_a_deleted_owner() -> None:
-    reports = Reports()
-    for _ in range(8):
-        reports.guard.trigger(notification("spec.replicas"))
-    reports.guard.forget(OWNER)
+    guarded = Guarded()
+    await guarded.tell(*[notification("spec.replicas")] * 8, every=0)
+    guarded.guard.forget(OWNER)
     await asyncio.sleep(3600)
-    assert [contention is None for _, contention in reports.contentions] == [False]
+    assert [contention is None for _, contention in guarded.contentions] == [False]
 
 
 WEB = ObjectRef(KIND, ObjectKey("ns", "web"), "u")
@@ -196,27 +197,6 @@ STATUS = Notification(OWNER, WEB, "changed: status", state(), ("status",), is_st
 STEP = replace(STATUS, is_progress=True)
 SPEC = Notification(OWNER, WEB, "changed: spec", state(), ("spec",))
 GONE = Notification(OWNER, WEB, "was deleted", None)
-
-
-class Guarded:
-    """A loop guard, the times of its triggers, and the contentions that it reported."""
-
-    def __init__(self) -> None:
-        self.triggered: list[float] = []
-        self.statuses: list[bool] = []
-        """Whether only a status changed."""
-        self.contentions: list[Contention | None] = []
-        self.guard = LoopGuard(self._trigger)
-        self.guard.reports[OWNER.gvk] = lambda _, contention: self.contentions.append(contention)
-
-    def _trigger(self, _: ObjectRef, cause: Cause) -> None:
-        self.triggered.append(asyncio.get_running_loop().time())
-        self.statuses.append(cause.handicap == DEPENDENT_STATUS_HANDICAP)
-
-    async def tell(self, *notifications: Notification, every: float) -> None:
-        for notification in notifications:
-            self.guard.trigger(notification)
-            await asyncio.sleep(every)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +244,7 @@ async def test_a_status_that_always_changes_triggers_one_run_in_30_seconds_whate
     late = [at for at in guarded.triggered if at > 600]
     assert len(guarded.triggered) < 12 + 1200 / 30
     assert min(b - a for a, b in itertools.pairwise(late)) >= 30
-    (contention,) = guarded.contentions
+    ((_, contention),) = guarded.contentions
     assert contention is not None
     assert "set watchDependentStatus: false" in contention.sentence()
 

@@ -1,16 +1,20 @@
-"""What is learned from what passes the proxy."""
+"""Secret values of a run: from its requests, and from tasks with no_log."""
 
 from __future__ import annotations
 
 import ast
 import base64
 import gzip
+import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
 from runner.core.engine import run_secrets
+from runner.core.engine.redaction import UNREPORTED
 from runner.core.masking.masker import MASK
 from runner.core.proxy.protobuf import message, text
 from runner.features.masking.feature import FEATURE
@@ -308,3 +312,57 @@ async def test_the_log_names_the_reason_for_which_output_is_withheld(
     written = "".join(capsys.readouterr())
     assert "the operator was restarted during this run" in written
     assert "than can be masked" not in written
+
+
+PROXY = ("127.0.0.1", 1, "token")
+
+
+def _run(monkeypatch: pytest.MonkeyPatch, *, has_runner: bool = True) -> tuple[Any, Any, list[str]]:
+    """Load the callback; return it, ansible-runner's, and what happens in order."""
+    spec = importlib.util.spec_from_file_location("own", FEATURE.callbacks[0] / "ansible_operator_no_log.py")
+    assert spec is not None
+    assert spec.loader is not None
+    own: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(own)
+    seen: list[str] = []
+
+    class Emitter:
+        def _emit(self, result: Any) -> None:
+            seen.append(f"emitted {result}")
+
+        v2_runner_on_ok = v2_runner_on_failed = v2_runner_on_unreachable = _emit
+        v2_runner_item_on_ok = v2_runner_item_on_failed = _emit
+
+    module: Any = ModuleType("awx")
+    module.event_context, module.CallbackModule = object(), Emitter
+    if has_runner:
+        monkeypatch.setitem(sys.modules, "ansible.plugins.callback.awx", module)
+    monkeypatch.setattr(own, "_proxy", lambda _: PROXY)
+    monkeypatch.setattr(
+        own.CallbackBase, "__init__", lambda self: setattr(self, "_display", SimpleNamespace(warning=seen.append))
+    )
+    monkeypatch.setattr(own.CallbackModule, "_look", lambda _, result: seen.append(f"reported {result}"))
+    return own.CallbackModule(), Emitter(), seen
+
+
+def test_arguments_are_reported_before_the_result_is_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, emitter, seen = _run(monkeypatch)
+    emitter.v2_runner_item_on_ok("item")
+    emitter.v2_runner_on_ok("result")
+    assert seen == ["reported item", "emitted item", "reported result", "emitted result"]
+
+
+def test_a_result_whose_arguments_cannot_be_reported_follows_the_warning_that_withholds_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    callback, emitter, seen = _run(monkeypatch)
+    monkeypatch.setattr(type(callback), "_look", lambda _, result: result.unknown)
+    emitter.v2_runner_on_failed("first")
+    emitter.v2_runner_on_ok("second")
+    assert UNREPORTED in seen[0]
+    assert seen[1:] == ["emitted first", "emitted second"]
+
+
+def test_output_is_withheld_without_the_callback_of_ansible_runner(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, seen = _run(monkeypatch, has_runner=False)
+    assert UNREPORTED in seen[0]

@@ -185,13 +185,16 @@ class Bed:
     def attempt(self) -> Attempt:
         return attempt_value(self.cluster.obj, resource=RESOURCE, guard=LeaseGuard(lambda: self.cluster.valid))
 
-    async def begin(self) -> tuple[Attempt, RunObjects | None]:
+    async def begin(self) -> tuple[Attempt, RunObjects]:
         attempt = self.attempt()
-        return attempt, cast("RunObjects | None", await self.pruner.begin(attempt))
+        objects = await self.pruner.begin(attempt)
+        assert objects is not None
+        return attempt, cast("RunObjects", objects)
 
     async def run(self, *names: str, **result: Any) -> PruneReport:
         """A run that writes these ConfigMaps."""
-        attempt, objects = await self.begin()
+        attempt = self.attempt()
+        objects = cast("RunObjects | None", await self.pruner.begin(attempt))
         if isinstance(objects, RunObjects):
             for name in names:
                 await self.write(objects, name)
@@ -225,11 +228,19 @@ class Bed:
     def other_ended(self, name: str, uses: UsedObjects, why: str = "") -> None:
         self.uses.ended(ObjectRef(THINGS, ObjectKey("ns", name), name), uses, why=why, coverage=Coverage())
 
-    async def leave_out(self) -> PruneReport:
-        """Two runs of a changed object that no longer write `a`."""
-        await self.run("a", "b")
+    async def change(self, **first: Any) -> None:
+        """Change the object after a run that wrote `a` and `b`."""
+        await self.run("a", "b", **first)
         self.cluster.generation += 1
+
+    async def leave_out_once(self) -> None:
+        """A run of a changed object that no longer writes `a`."""
+        await self.change()
         assert (await self.run("b")).confirm
+
+    async def leave_out(self) -> PruneReport:
+        """Two of them."""
+        await self.leave_out_once()
         return await self.run("b")
 
 
@@ -261,34 +272,29 @@ async def test_an_unused_object_is_deleted_and_unchanged_runs_write_no_record(be
     ],
 )
 async def test_incomplete_runs_prune_nothing(bed: Bed, result: dict[str, Any]) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
+    await bed.change()
     for _ in range(3):
         assert not (await bed.run("b", **result)).confirm
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
 async def test_an_object_that_a_run_does_not_use_because_of_a_skipped_task_is_reported_with_the_task(bed: Bed) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
+    await bed.change()
     found = await bed.run("b", coverage=Coverage((Omission("x", "an include was skipped", 0),)))
     assert list(found.held) == [("ConfigMap ns/a", "an include was skipped")]
 
 
 async def test_after_an_approved_run_an_unused_object_is_reported_and_not_deleted(bed: Bed) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
-    await bed.run("b")
+    await bed.leave_out_once()
     attempt, objects = await bed.begin()
-    await bed.write(cast("RunObjects", objects), "b")
+    await bed.write(objects, "b")
     found = await bed.end(attempt, objects, may_delete=False)
     assert (list(found.unused), list(found.deleted)) == (["ConfigMap ns/a"], [])
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
 async def test_objects_of_handlers_are_never_pruned(bed: Bed) -> None:
-    await bed.run("a", "b", coverage=Coverage(handlers=((0.0, 1e12),)))
-    bed.cluster.generation += 1
+    await bed.change(coverage=Coverage(handlers=((0.0, 1e12),)))
     for _ in range(3):
         assert not (await bed.run("b")).confirm
     assert list(bed.cluster.objects) == ["a", "b"]
@@ -308,8 +314,7 @@ async def test_a_role_with_a_lookup_that_ignores_its_errors_prunes_nothing_and_s
     tasks.parent.mkdir()
     tasks.write_text("- debug: {msg: \"{{ lookup('url', 'http://a/', errors='ignore') }}\"}\n")
     bed, coverage = Bed(), Coverage(paths=frozenset({f"{tasks}:1"}))
-    await bed.run("a", "b", coverage=coverage)
-    bed.cluster.generation += 1
+    await bed.change(coverage=coverage)
     await bed.run("b", coverage=coverage)
     report = await bed.run("b", coverage=coverage)
     assert (list(report.unused), list(report.deleted)) == ([], [])
@@ -366,11 +371,8 @@ async def test_a_refused_deletion_is_reported_and_retried_by_the_next_run(
 
 
 async def test_nothing_is_deleted_after_the_lease_was_lost_or_the_resource_deleted(bed: Bed) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
-    await bed.run("b")
+    await bed.leave_out_once()
     attempt, objects = await bed.begin()
-    objects = cast("RunObjects", objects)
     await bed.write(objects, "b")
     bed.cluster.valid = False
     with pytest.raises(LeaseLostError):
@@ -382,7 +384,6 @@ async def test_nothing_is_deleted_after_the_lease_was_lost_or_the_resource_delet
 
 async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_restart(bed: Bed) -> None:
     _, objects = await bed.begin()
-    objects = cast("RunObjects", objects)
     for name in ("a", "b", "refused"):
         await objects.intends(MAP, ObjectKey("ns", name))
     bed.cluster.objects |= {"a": config_map("a"), "b": config_map("b")}
@@ -396,9 +397,7 @@ async def test_a_run_of_which_only_the_intent_was_stored_is_completed_after_a_re
 
 
 async def test_the_first_complete_run_after_a_start_deletes_nothing_and_the_next_one_does(bed: Bed) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
-    await bed.run("b")
+    await bed.leave_out_once()
     bed.restart()
     first = await bed.run("b")
     assert (first.confirm, list(bed.cluster.objects)) == (True, ["a", "b"])
@@ -406,9 +405,7 @@ async def test_the_first_complete_run_after_a_start_deletes_nothing_and_the_next
 
 
 async def test_an_object_whose_kind_is_not_served_stays_in_the_record_and_is_pruned_when_it_is_served(bed: Bed) -> None:
-    await bed.run("a", "b")
-    bed.cluster.generation += 1
-    await bed.run("b")
+    await bed.leave_out_once()
     bed.cluster.denied = KindNotFoundError("404 page not found")
     assert list((await bed.run("b")).deleted) == []
     bed.cluster.denied = None
@@ -419,7 +416,6 @@ async def test_the_uses_of_a_watch_that_prunes_nothing_are_stored_too(bed: Bed) 
     bed.then = "off"
     bed.restart()
     attempt, objects = await bed.begin()
-    assert objects is not None
     objects.used.name("configmaps", ObjectKey("ns", "a"))
     await bed.end(attempt, objects)
     record = CreationRecord.parse(bed.cluster.records["owner"])
@@ -435,7 +431,6 @@ async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> 
     assert (found.unrecorded, found.confirm) == ("no right", False)
     bed.cluster.refused = None
     _, objects = await bed.begin()
-    assert objects is not None
     bed.cluster.refused = StateError("no right", status=403)
     await bed.write(objects, "c")
     text = await bed.metrics.text()
@@ -445,7 +440,6 @@ async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> 
 async def test_a_role_that_deletes_its_objects_leaves_no_entries(bed: Bed) -> None:
     await bed.run("a", "b")
     attempt, objects = await bed.begin()
-    objects = cast("RunObjects", objects)
     del bed.cluster.objects["a"]
     objects.deleted(MAP, ObjectKey("ns", "a"))
     objects.deleted(MAP, ObjectKey("ns", "b"))  # a dry run

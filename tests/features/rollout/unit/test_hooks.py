@@ -24,7 +24,7 @@ from tests.kit.watch_values import watch_value
 from tests.unit.controller.attempts import attempt_value
 from tests.unit.controller.bed import Bed
 
-pytestmark = pytest.mark.usefixtures("no_threads")
+pytestmark = [pytest.mark.usefixtures("no_threads"), pytest.mark.virtual_time]
 
 OLD, NEW = "0" * 24, "1" * 24
 POLICY = RolloutPolicy((Step(1), Step(3)))
@@ -121,7 +121,6 @@ class World:
         return str(self.bed.server.condition("Updated", f"o{number}").get("reason"))
 
 
-@pytest.mark.virtual_time
 async def test_all_objects_run_step_by_step_and_each_is_stored_before_it_runs() -> None:
     world = World()
     await world.work(60)
@@ -138,7 +137,6 @@ async def test_all_objects_run_step_by_step_and_each_is_stored_before_it_runs() 
     assert len(world.ran) == 4
 
 
-@pytest.mark.virtual_time
 async def test_a_failure_stops_the_rollout_and_other_objects_report_it() -> None:
     world = World()
     world.bed.engine.outcome = Outcome.FAILED
@@ -148,7 +146,6 @@ async def test_a_failure_stops_the_rollout_and_other_objects_report_it() -> None
     assert "RolloutPaused" in world.bed.reasons()
 
 
-@pytest.mark.virtual_time
 async def test_no_step_ends_and_no_object_begins_while_the_objects_are_unknown() -> None:
     world = World()
     await world.work(2)
@@ -171,7 +168,6 @@ async def test_no_step_ends_and_no_object_begins_while_the_objects_are_unknown()
     assert world.ran[-3:] == ["o1", "o2", "o3"]
 
 
-@pytest.mark.virtual_time
 async def test_objects_that_are_unknown_at_the_start_of_the_operator_end_no_rollout() -> None:
     world = World()
     kept, world.bed.server.unknown = dict(world.bed.server.stored), NOT_SERVED
@@ -184,7 +180,6 @@ async def test_objects_that_are_unknown_at_the_start_of_the_operator_end_no_roll
     assert world.ran == ["o0", "o1", "o2", "o3"]
 
 
-@pytest.mark.virtual_time
 async def test_an_object_whose_role_requests_another_run_ends_no_step_until_it_is_done() -> None:
     world = World()
     world.bed.engine.requeue_after, world.bed.engine.unfinished = 30.0, True
@@ -197,7 +192,6 @@ async def test_an_object_whose_role_requests_another_run_ends_no_step_until_it_i
     assert world.store.stored.ended
 
 
-@pytest.mark.virtual_time
 async def test_an_object_that_waited_for_content_that_went_back_runs_although_nothing_changed() -> None:
     world = World()
     for number in range(4):
@@ -215,7 +209,6 @@ async def test_an_object_that_waited_for_content_that_went_back_runs_although_no
 
 
 @pytest.mark.parametrize("begun", [True, False])
-@pytest.mark.virtual_time
 async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_another_one_follows(
     *, begun: bool
 ) -> None:
@@ -234,7 +227,6 @@ async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_an
     assert world.reason(0) == "Updated"
 
 
-@pytest.mark.virtual_time
 async def test_a_restart_begins_with_the_first_step_and_an_operator_confirms_the_state_that_it_is_asked_for() -> None:
     world = World()
     await world.work(60)
@@ -248,7 +240,6 @@ async def test_a_restart_begins_with_the_first_step_and_an_operator_confirms_the
     assert (confirmed.content, confirmed.ended) == (world.store.stored.content, False)
 
 
-@pytest.mark.virtual_time
 async def test_changed_requested_new_and_deleted_objects_do_not_wait() -> None:
     world = World()
     world.store.change(State(NEW, paused="a user paused it"))
@@ -262,7 +253,6 @@ async def test_changed_requested_new_and_deleted_objects_do_not_wait() -> None:
     assert world.store.stored.begun == {"uid-o1", "uid-o2"}
 
 
-@pytest.mark.virtual_time
 async def test_another_client_that_pauses_the_rollout_is_obeyed_at_once() -> None:
     world = World()
     world.rollout._fleet = None
@@ -273,7 +263,6 @@ async def test_another_client_that_pauses_the_rollout_is_obeyed_at_once() -> Non
     assert world.ran == []
 
 
-@pytest.mark.virtual_time
 async def test_a_replica_with_older_content_does_not_begin_its_own_rollout() -> None:
     world = World()
     await world.work(3)
@@ -291,7 +280,6 @@ async def test_a_replica_with_older_content_does_not_begin_its_own_rollout() -> 
         (ConflictError("modified", status=409), ""),
     ],
 )
-@pytest.mark.virtual_time
 async def test_a_failed_request_of_the_state_delays_the_rollout(error: Exception, reason: str) -> None:
     world = World()
     world.store.errors = [error] * 12
@@ -302,7 +290,6 @@ async def test_a_failed_request_of_the_state_delays_the_rollout(error: Exception
     assert (reason in world.bed.reasons()) is bool(reason)
 
 
-@pytest.mark.virtual_time
 async def test_a_write_whose_answer_is_lost_runs_no_object_twice() -> None:
     world = World()
     world.store.lost = [ApiUnavailableError("reset", sent=True)] * 3
@@ -310,7 +297,6 @@ async def test_a_write_whose_answer_is_lost_runs_no_object_twice() -> None:
     assert sorted(world.ran) == ["o0", "o1", "o2", "o3"]
 
 
-@pytest.mark.virtual_time
 async def test_an_object_that_is_corrected_while_it_waits_runs_later() -> None:
     world = World()
     world.bed.server.edit("o0", annotations={"ansible.sdk.operatorframework.io/run-timeout": "never"})
@@ -321,7 +307,6 @@ async def test_an_object_that_is_corrected_while_it_waits_runs_later() -> None:
     assert world.ran[-1] == "o0"
 
 
-@pytest.mark.virtual_time
 async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
     world = World()
     for number in range(4):
@@ -330,12 +315,3 @@ async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
     await world.work(20)
     assert len(world.ran) == 4
     assert world.store.saves == []
-
-
-@pytest.mark.virtual_time
-async def test_objects_of_the_first_step_begin_first_and_failed_ones_before_them() -> None:
-    world = World(RolloutPolicy((Step(1), Step(3)), labels={"tier": "test"}), workers=1)
-    world.create(0, OLD, labels={"tier": "production"})
-    world.create(3, OLD, labels={"tier": "test"})
-    await world.work(60)
-    assert world.ran == ["o3", "o0", "o1", "o2"]

@@ -1,20 +1,24 @@
-"""References of objects, their index, and the changes that cause notifications."""
+"""References of objects: fields of a watch, their index, changes, and reads of what metadata do not show."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from runner.core.dependents.notification import Notification
 from runner.core.kube.discovery import Discovery
+from runner.core.kube.state import SECRETS
 from runner.core.kube.watch_events import Restarted, Synced
 from runner.core.watches.spec_paths import SpecPath
 from runner.features.references import state as reference_states
 from runner.features.references.by_label import LabelledReferences, LabelSelection
 from runner.features.references.feature import REFERENCE
-from runner.features.references.fields import WatchReference
+from runner.features.references.fields import REFERENCES, WatchReference
+from runner.features.references.kind import ReferenceKind
 from runner.features.references.state import (
     ReferencedState,
     ReferenceIndex,
@@ -24,8 +28,15 @@ from runner.features.references.state import (
     references_of,
 )
 from runner.features.references.watching import DeferredReferences
-from runner.values.errors import ForbiddenError
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, ServerError
 from runner.values.objects import GVK, ObjectKey, ObjectRef
+from tests.unit.watches.sample import HEAD, Errors, One
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from runner.core.kube.client import Client
+
 
 KIND, SECRET = GVK("test.example.com", "v1", "Thing"), GVK("", "v1", "Secret")
 ONE, TWO = ObjectRef(KIND, ObjectKey("shop", "one")), ObjectRef(KIND, ObjectKey("shop", "two"))
@@ -240,3 +251,130 @@ async def test_the_first_watch_covers_all_namespaces_of_a_cluster_scoped_kind(la
     for happened in (Restarted("a"), Synced()):
         first._take(happened)
     assert labelled.is_known("b")
+
+
+def test_a_reference_is_a_kind_and_a_way_to_find_its_objects(one: One) -> None:
+    rest = (
+        "  references:\n  - {group: apps, version: v1, kind: Deployment, path: 'spec.apps[*].name', namespace: shop}\n"
+    )
+    (reference,) = one(rest).more.get(REFERENCES)
+    assert (reference.gvk, reference.namespace) == (GVK("apps", "v1", "Deployment"), "shop")
+    assert reference.path is not None
+    assert reference.path.text == "spec.apps[*].name"
+    assert reference.namespaces == frozenset()
+
+
+def test_a_watch_lists_the_namespaces_that_a_spec_may_name(one: One) -> None:
+    rest = "  references:\n  - {version: v1, kind: Secret, path: spec.a, namespaces: [vault, '*']}\n"
+    (reference,) = one(rest).more.get(REFERENCES)
+    assert reference.namespaces == {"vault", "*"}
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("{kind: Secret, path: spec.a}", "references[0].version: missing or empty: set the API version"),
+        ("{version: v1, path: spec.a}", "references[0].kind: missing or empty: set a kind, such as Secret"),
+        ("{version: v1, kind: Secret}", "references[0]: selects no objects: set one of path"),
+        (
+            "{version: v1, kind: Secret, path: spec.a, name: b}",
+            "references[0]: path and name are mutually exclusive: set one of",
+        ),
+        ("{version: v1, kind: Secret, path: a}", "references[0].path: invalid path 'a'"),
+        ("{version: v1, kind: Secret, path: }", "references[0].path: invalid path ''"),
+        ("{version: v1, kind: Secret, name: a/b}", "references[0].name: invalid object name 'a/b'"),
+        ("{version: v1, kind: Secret, selector: {}}", "references[0].selector: selects all objects of the kind"),
+        (
+            "{version: v1, kind: Secret, selector: a=b}",
+            "references[0].selector: found text ('a=b'), expected a mapping",
+        ),
+        ("{version: v1, kind: Secret, name: a, namespace: b/c}", "references[0].namespace: invalid namespace 'b/c'"),
+        (
+            "{version: v1, kind: Secret, path: spec.a, namespaces: [b/c]}",
+            "references[0].namespaces: invalid namespace 'b/c'",
+        ),
+        ("spec.secret", "references[0]: found text, expected a mapping with group, version, kind, path"),
+    ],
+)
+def test_an_invalid_reference_is_one_error(errors: Errors, item: str, message: str) -> None:
+    (line,) = errors(f"{HEAD}  references:\n  - {item}\n")
+    assert message in line
+    assert line.startswith("watches.yaml:6: ")
+
+
+BAD, GOOD, OTHER = (ObjectKey(space, name) for space, name in (("evil", "50%"), ("shop", "good"), ("shop", "other")))
+
+
+class Reads:
+    """Answers to reads by key: an error, or none for an object. Notes what was read, in order."""
+
+    def __init__(self) -> None:
+        self.errors: dict[ObjectKey, Exception] = {}
+        self.read: list[ObjectKey] = []
+
+    async def get(self, _resource: object, key: ObjectKey) -> dict[str, Any]:
+        self.read.append(key)
+        await asyncio.sleep(0.01)
+        if (error := self.errors.get(key)) is not None:
+            raise error
+        return {"metadata": {"name": key.name, "namespace": key.namespace, "uid": key.name, "resourceVersion": "1"}}
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[ReferenceKind]:
+        """Read references of one kind, without a watch."""
+        client, discovery = cast("Client", self), cast("Discovery", None)
+        kind = ReferenceKind(client, discovery, SECRETS.gvk, (), lambda *_: None, lambda *_: None, reads_status=False)
+        kind._resource = SECRETS
+        task = asyncio.create_task(kind._read())
+        yield kind
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def request(kind: ReferenceKind, *keys: ObjectKey) -> None:
+    for key in keys:
+        kind.add(key)
+        kind._request_read(key, None)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("error", [ApiError("invalid name", status=400), ServerError("cannot decrypt", status=500)])
+async def test_an_object_that_cannot_be_read_delays_no_other_one(error: Exception) -> None:
+    reads = Reads()
+    reads.errors[BAD] = error
+    async with reads.reading() as kind:
+        request(kind, GOOD, BAD)
+        await asyncio.sleep(120)
+        assert kind.is_known(GOOD)
+        assert not kind.is_known(BAD)
+        request(kind, OTHER)
+        await asyncio.sleep(1)
+        assert kind.is_known(OTHER), "another object is not read only when the wait for the first one is over"
+        del reads.errors[BAD]
+        await asyncio.sleep(60)
+        assert kind.is_known(BAD)
+    assert reads.read.count(GOOD) == reads.read.count(OTHER) == 1
+    assert reads.read.count(BAD) < 20
+
+
+@pytest.mark.virtual_time
+async def test_an_object_whose_reads_time_out_delays_another_one_by_one_wait_at_most() -> None:
+    reads = Reads()
+    reads.errors[BAD] = ApiUnavailableError("timeout")
+    async with reads.reading() as kind:
+        request(kind, GOOD, BAD)
+        await asyncio.sleep(60)
+        assert kind.is_known(GOOD)
+
+
+@pytest.mark.virtual_time
+async def test_nothing_is_read_again_and_again_while_all_reads_fail() -> None:
+    reads = Reads()
+    reads.errors = dict.fromkeys((BAD, GOOD, OTHER), ApiUnavailableError("refused"))
+    async with reads.reading() as kind:
+        request(kind, BAD, GOOD, OTHER)
+        await asyncio.sleep(600)
+        assert len(reads.read) < 40
+        reads.errors.clear()
+        await asyncio.sleep(60)
+        assert all(map(kind.is_known, (BAD, GOOD, OTHER)))
