@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -170,18 +171,39 @@ PREFIX = 'Error creating: pods "run-1-x7k2p" is forbidden: '
 QUOTA = "exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"
 
 
-class Events:
-    """An API server with these Events of a Job, or one that refuses to list them."""
+@dataclass
+class Api:
+    """An API server that lists these objects by kind, after it has answered with these errors."""
 
-    def __init__(self, *messages: str, refuses: bool = False) -> None:
-        self.messages, self.refuses = messages, refuses
+    objects: dict[str, list[Object]] = field(default_factory=dict)
+    errors: list[Exception] = field(default_factory=list)
+    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
 
     async def request(self, method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
-        assert (method, path) == ("GET", "/api/v1/namespaces/shop/events")
-        assert "involvedObject.name=run-1" in params["fieldSelector"]
-        if self.refuses:
-            raise ForbiddenError("events is forbidden", status=403)
-        return {"items": [{"message": each} for each in self.messages]}
+        assert method == "GET"
+        self.asked.append((path, params))
+        self._fail()
+        return {"items": self.objects.get(path.rpartition("/")[2], [])}
+
+    async def create(self, _resource: ApiResource, _namespace: str, obj: Object) -> Object:
+        self._fail()
+        self.created.append(obj["metadata"]["name"])
+        return obj
+
+    async def delete(self, _resource: ApiResource, key: ObjectKey) -> None:
+        self.deleted.append(key.name)
+
+    def _fail(self) -> None:
+        if self.errors:
+            raise self.errors.pop()
+
+
+def records_of(api: Api, address: Address | None = None) -> Records:
+    """Records of an operator in the namespace `operator`. Without `address`, none may be needed."""
+    get = (lambda: address) if address is not None else (lambda: pytest.fail("no address is needed"))
+    return Records(cast("Client", api), get, "operator", {OWNER.gvk: POLICY})
 
 
 ABSENT = 'error looking up service account shop/{0}: serviceaccount "{0}" not found'
@@ -190,93 +212,39 @@ ABSENT = 'error looking up service account shop/{0}: serviceaccount "{0}" not fo
 @pytest.mark.parametrize(
     ("events", "refusal"),
     [
-        pytest.param(Events(PREFIX + QUOTA), QUOTA, id="a-quota"),
-        pytest.param(Events(PREFIX + ABSENT.format("runs")), ABSENT.format("runs"), id="a-missing-account"),
-        pytest.param(Events(PREFIX + ABSENT.format("default")), "", id="the-default-account-of-a-new-namespace"),
-        pytest.param(
-            Events(PREFIX + ABSENT.format("default"), PREFIX + QUOTA), QUOTA, id="the-default-account-and-then-a-quota"
-        ),
-        pytest.param(Events(), "", id="no-event"),
-        pytest.param(Events(refuses=True), "", id="no-permission"),
+        pytest.param([QUOTA], QUOTA, id="a-quota"),
+        pytest.param([ABSENT.format("runs")], ABSENT.format("runs"), id="a-missing-account"),
+        pytest.param([ABSENT.format("default")], "", id="the-default-account-of-a-new-namespace"),
+        pytest.param([ABSENT.format("default"), QUOTA], QUOTA, id="the-default-account-and-then-a-quota"),
+        pytest.param([], "", id="no-event"),
+        pytest.param(None, "", id="no-permission"),
     ],
 )
 async def test_a_pod_is_refused_unless_it_only_waits_for_the_default_account_of_its_namespace(
-    events: Events, refusal: str
+    events: list[str] | None, refusal: str
 ) -> None:
-    records = Records(cast("Client", events), lambda: pytest.fail("no address is needed"), "operator", {})
-    assert await records.refusal(ObjectKey("shop", "run-1")) == refusal
-
-
-class Conflicts:
-    """An API server that rejects each creation with 409."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    async def create(self, resource: ApiResource, namespace: str, obj: Object) -> Object:
-        assert (resource.plural, namespace, obj["kind"]) == ("jobs", "shop", "Job")
-        raise ConflictError("409", status=409, reason=self.reason)
+    api = Api({"events": [{"message": PREFIX + each} for each in events or ()]})
+    if events is None:
+        api.errors.append(ForbiddenError("events is forbidden", status=403))
+    assert await records_of(api).refusal(ObjectKey("shop", "run-1")) == refusal
+    ((path, params),) = api.asked
+    assert path == "/api/v1/namespaces/shop/events"
+    assert "involvedObject.name=run-1" in params["fieldSelector"]
 
 
 async def test_only_the_reason_already_exists_means_that_the_job_of_a_run_exists() -> None:
-    owner = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), "u1")
-    policies = {owner.gvk: PodPolicy(1, {}, {"image": "ee:1"})}
-    job = job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid)
-
-    async def create(reason: str) -> None:
-        records = Records(cast("Client", Conflicts(reason)), lambda: pytest.fail("no address"), "operator", policies)
-        await records.create_job(job, "run-u1-1", "shop")
-
-    await create("AlreadyExists")
-    with pytest.raises(ConflictError):
-        await create("Conflict")
-
-
-class Labelled:
-    """An API server with these Jobs, all with the label of the resource `u1`."""
-
-    def __init__(self, *jobs: str) -> None:
-        self.jobs = jobs
-        self.created: list[str] = []
-        self.deleted: list[str] = []
-
-    async def request(self, _method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
-        assert params["labelSelector"].endswith("=u1")
-        return {"items": [{"metadata": {"name": name}} for name in self.jobs] if path.endswith("/jobs") else []}
-
-    async def create(self, _resource: ApiResource, _namespace: str, obj: Object) -> Object:
-        self.created.append(obj["metadata"]["name"])
-        return obj
-
-    async def delete(self, _resource: ApiResource, key: ObjectKey) -> None:
-        self.deleted.append(key.name)
+    for reason in ("AlreadyExists", "Conflict"):
+        records = records_of(Api(errors=[ConflictError("409", status=409, reason=reason)]))
+        with nullcontext() if reason == "AlreadyExists" else pytest.raises(ConflictError):
+            await records.create_job(_run(), NAME, "shop")
 
 
 async def test_a_job_that_only_has_the_label_of_a_run_is_not_deleted_as_an_earlier_one() -> None:
-    owner = ObjectRef(GVK("cache.example.com", "v1", "Memcached"), ObjectKey("shop", "main"), "u1")
-    api = Labelled("backup", "run-u2-9", "run-u1-1", "run-u1-2", "run-u1-3")
-    address = Address("operator:8444", "operator", "certificate", b"key")
-    policies = {owner.gvk: PodPolicy(1, {}, {"image": "ee:1"})}
-    records = Records(cast("Client", api), lambda: address, "operator", policies)
-    await records.create(job_value(gvk=owner.gvk, key=owner.key, uid=owner.uid))
-    assert api.deleted == ["run-u1-1"]
-    assert api.created == ["run-u1-4", "run-u1-4"]
-
-
-class Interrupted:
-    """An API server that fails once, or refuses, before it lists the Secrets of runs."""
-
-    def __init__(self, error: Exception) -> None:
-        self.errors = [error]
-        self.lists = 0
-
-    async def request(self, _method: str, path: str, params: dict[str, str]) -> dict[str, Any]:
-        assert path == "/api/v1/namespaces/operator/secrets"
-        assert params
-        self.lists += 1
-        if self.errors:
-            raise self.errors.pop()
-        return {"items": []}
+    own = [jobs.run_name(UID, number) for number in range(1, 5)]
+    api = Api({"jobs": [{"metadata": {"name": name}} for name in ("backup", "run-u2-9", *own[:3])]})
+    await records_of(api, ADDRESS).create(_run())
+    assert {params["labelSelector"] for _, params in api.asked} == {f"{jobs.RUN_OF}={UID}"}
+    assert (api.deleted, api.created) == ([own[0]], [own[3]] * 2)
 
 
 @pytest.mark.virtual_time
@@ -291,7 +259,7 @@ class Interrupted:
 async def test_the_search_for_runs_of_objects_that_are_gone_waits_for_the_end_of_an_outage(
     error: Exception, lists: int
 ) -> None:
-    api = Interrupted(error)
-    records = Records(cast("Client", api), lambda: pytest.fail("no address"), "operator", {})
-    await records.sweep(GVK("cache.example.com", "v1", "Memcached"), lambda *_: True)
-    assert api.lists == lists
+    api = Api(errors=[error])
+    await records_of(api).sweep(OWNER.gvk, lambda *_: True)
+    assert [path for path, _ in api.asked] == ["/api/v1/namespaces/operator/secrets"] * lists
+    assert all(params for _, params in api.asked)

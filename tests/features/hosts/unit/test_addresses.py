@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 from typing import Any
 
@@ -138,21 +139,36 @@ async def test_names_are_resolved_and_an_address_is_not() -> None:
     assert (found["10.0.0.1"], found["none.invalid"], found["a" * 70]) == ([ip_address("10.0.0.1")], [], [])
 
 
-async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    ends = threading.Event()
-    real = socket.getaddrinfo
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """A name server that answers for `*.slow.example.com` only after this event."""
+    ends, real = threading.Event(), socket.getaddrinfo
 
-    def slow(name: str, *args: Any, **options: Any) -> Any:
-        if name == "slow.example.com":
+    def lookup(name: str, *args: Any, **options: Any) -> Any:
+        if name.endswith(".slow.example.com"):
             ends.wait(patience())
         return real("127.0.0.1", *args, **options)
 
-    monkeypatch.setattr(addresses, "_PATIENCE", 1.0)
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    found = await Resolver().resolve(["slow.example.com", "quick.example.com"])
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    yield ends
     ends.set()
-    assert found["slow.example.com"] == []
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_slow_name_server_delays_no_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "_PATIENCE", 1.0)
+    found = await Resolver().resolve(["a.slow.example.com", "quick.example.com"])
+    assert found == {"a.slow.example.com": [], "quick.example.com": [ip_address("127.0.0.1")]}
+
+
+async def test_a_resource_with_many_names_of_a_slow_server_delays_no_other_resource(slow: threading.Event) -> None:
+    resolver = Resolver()
+    slowly = asyncio.create_task(resolver.resolve(f"{number}.slow.example.com" for number in range(50)))
+    await asyncio.sleep(0)
+    found = await resolver.resolve(["quick.example.com"])
     assert found["quick.example.com"] == [ip_address("127.0.0.1")]
+    slow.set()
+    await slowly
 
 
 @pytest.fixture
@@ -183,24 +199,3 @@ async def test_while_the_name_of_the_api_server_does_not_resolve_its_last_addres
     assert sorted(await resolver.servers(servers, direct=True)) == expected
     names["api.example.com"] = "10.0.0.8"
     assert ip_address("10.0.0.8") in await resolver.servers(servers, direct=True)
-
-
-async def test_a_resource_with_many_names_of_a_slow_server_delays_no_other_resource(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ends = threading.Event()
-    real = socket.getaddrinfo
-
-    def slow(name: str, *args: Any, **options: Any) -> Any:
-        if name.endswith(".slow.example.com"):
-            ends.wait(patience())
-        return real("127.0.0.1", *args, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    resolver = Resolver()
-    slowly = asyncio.create_task(resolver.resolve(f"{number}.slow.example.com" for number in range(50)))
-    await asyncio.sleep(0)
-    found = await resolver.resolve(["quick.example.com"])
-    assert found["quick.example.com"] == [ip_address("127.0.0.1")]
-    ends.set()
-    await slowly
