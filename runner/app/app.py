@@ -49,8 +49,8 @@ from runner.core.dependents.store import KindStore, storage
 from runner.core.dependents.watching import Dependents
 from runner.core.engine.blocks import BlockWriter
 from runner.core.engine.job import Engine
-from runner.core.engine.process_execution import ColdStarter
-from runner.core.engine.run_engine import RunRoot
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
 from runner.core.kube import service_accounts
 from runner.core.kube.client import CallObserver, Client, Params
 from runner.core.kube.discovery import Discovery

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from runner.base.monitoring.background import Work
     from runner.base.monitoring.health import HealthChecks
     from runner.core.engine.job import Engine
-    from runner.core.engine.process_execution import ColdStarter
-    from runner.core.engine.run_engine import RunRoot
+    from runner.core.engine.run_root import RunRoot
+    from runner.core.engine.starter import ColdStarter
     from runner.core.kube.client import Client
     from runner.core.kube.discovery import Discovery
     from runner.core.kube.meaning import Request

@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.cli.main import main
 from runner.core.engine import processes
-from runner.core.engine.run_engine import RunRoot
+from runner.core.engine.run_root import RunRoot
 from runner.core.kube.cache import Cache
 from runner.core.kube.watch_events import Synced, WatchEvent
 from runner.core.queue.queue import WorkQueue

@@ -8,8 +8,9 @@ from pathlib import Path
 from runner.app.features import CALLBACKS
 from runner.base.config.settings import EngineName
 from runner.core.engine.job import EventSink, Job, RunResult
-from runner.core.engine.process_execution import ColdStarter
-from runner.core.engine.run_engine import RunEngine, RunRoot
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
 from runner.engines.warm.engine import WarmChoice, WarmEngine
 
 

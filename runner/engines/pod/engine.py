@@ -28,7 +28,7 @@ from runner.core.engine.job import SUPERSEDED, EventSink, Job, Outcome, RunResul
 from runner.core.engine.params import convert
 from runner.core.engine.pipeline import Pipeline, Stop
 from runner.core.engine.run_dir import private_folder
-from runner.core.engine.run_engine import RunRoot
+from runner.core.engine.run_root import RunRoot
 from runner.core.kube.client import Client, PatchType
 from runner.engines.pod import execution, jobs, payload, states
 from runner.engines.pod.execution import STOP_WITHIN, PodExecution, PodObjects, Waiting

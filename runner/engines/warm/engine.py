@@ -13,9 +13,10 @@ from pathlib import Path
 from runner.agent import process_tree
 from runner.base import log
 from runner.base.config.settings import EngineName
-from runner.core.engine.process_execution import Starter
 from runner.core.engine.run_dir import shared_environment
-from runner.core.engine.run_engine import RunEngine, RunRoot
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import Starter
 from runner.core.watches.watch import Content
 from runner.engines.warm import content, tested
 from runner.engines.warm.messages import Load

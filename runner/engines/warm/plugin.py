@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from runner.base.config.settings import Settings
     from runner.base.meters import Meters
-    from runner.core.engine.process_execution import ColdStarter
+    from runner.core.engine.starter import ColdStarter
     from runner.core.watches.watch import Content, Watch
     from runner.engines.warm.server.pool import Pool
 

@@ -24,8 +24,9 @@ from runner.base.config.settings import Settings
 from runner.base.credentials import auth
 from runner.base.events.bodies import ApiEvent
 from runner.core.engine.artifacts import new_ident
-from runner.core.engine.process_execution import ColdStarter
-from runner.core.engine.run_engine import RunEngine, RunRoot
+from runner.core.engine.run_engine import RunEngine
+from runner.core.engine.run_root import RunRoot
+from runner.core.engine.starter import ColdStarter
 from runner.core.kube import answers, service_accounts
 from runner.core.kube.client import Client, Selection
 from runner.core.kube.discovery import ApiResource, Discovery

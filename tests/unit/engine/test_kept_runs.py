@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine import artifacts, run_engine
+from runner.core.engine import artifacts, run_root
 from runner.core.engine.artifacts import KeptRuns
-from runner.core.engine.run_engine import RunRoot
+from runner.core.engine.run_root import RunRoot
 from tests.kit.wait import patience, until
 
 BIG = 1 << 20
@@ -348,7 +348,7 @@ def test_a_restart_neither_prolongs_nor_forgets_what_is_kept(
 async def test_an_operator_without_further_runs_removes_the_run_of_a_deleted_object_too(
     make: Make, root: Path, clock: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_engine, "_EXPIRE_EVERY", 0.01)
+    monkeypatch.setattr(run_root, "_EXPIRE_EVERY", 0.01)
     operator, folder = RunRoot(root), make("one")
     await operator.reap_leftovers()
     operator.kept.retire(folder)

@@ -158,9 +158,9 @@ REAPING = {
         own = os.getpid()
         while len(left := process_tree.descendants(process_tree.table(), [own])) < 3:
             pass
-        run_engine._REAP_EVERY = 0.01
+        run_root._REAP_EVERY = 0.01
         async def main():
-            reaping = asyncio.create_task(run_engine.reap_orphans(set()))
+            reaping = asyncio.create_task(run_root.reap_orphans(set()))
             os.kill(server, signal.SIGKILL)
             os.waitpid(server, 0)
             for pid in left - {server}:
@@ -194,7 +194,7 @@ REAPING = {
 @pytest.mark.parametrize("case", REAPING)
 def test_processes_are_reaped(case: str) -> None:
     imports = "import asyncio, os, signal, subprocess, time\nfrom runner.agent import process_tree\n"
-    imports += "from runner.core.engine import processes, run_engine\nprocess_tree.adopt_orphans()\n"
+    imports += "from runner.core.engine import processes, run_root\nprocess_tree.adopt_orphans()\n"
     code = imports + textwrap.dedent(REAPING[case])
     subprocess.run([sys.executable, "-c", code], check=True, timeout=patience())
 

@@ -17,8 +17,8 @@ import orjson
 
 from runner.base import log
 from runner.base.config import shortages
-from runner.core.engine import process_execution
-from runner.core.engine.process_execution import READ_AHEAD, TAKEN_BY_START, Started
+from runner.core.engine import starter
+from runner.core.engine.starter import READ_AHEAD, TAKEN_BY_START, Started
 from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, procfs
 from runner.engines.warm.messages import Load
@@ -166,7 +166,7 @@ class Server:
         writer = await _writer(forked.control)
         events_in, errors_in = await _reader(forked.events), await _reader(forked.errors)
         setup = {"environment": dict(environment), "without": list(without)}
-        writer.write(orjson.dumps(setup) + b"\n" + process_execution.line(order))
+        writer.write(orjson.dumps(setup) + b"\n" + starter.line(order))
 
         async def wait() -> int | None:
             try:

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from runner.agent import machine
 from runner.base import log
-from runner.core.engine.process_execution import Started, Starter
 from runner.core.engine.processes import MARKER
+from runner.core.engine.starter import Started, Starter
 from runner.core.engine.wire import PER_RUN, Order
 from runner.engines.warm import messages, task_record
 from runner.engines.warm.messages import Load

@@ -19,7 +19,7 @@ import pytest
 from runner.agent.frames import HEADER, Kind
 from runner.app.features import CALLBACKS
 from runner.core.engine.job import Event, Job, Outcome, RunResult, UnrecordedRun
-from runner.core.engine.run_engine import RunRoot
+from runner.core.engine.run_root import RunRoot
 from runner.core.kube.client import Client
 from runner.core.watches.watch import Playbook
 from runner.engines.pod.certificates import Certificates

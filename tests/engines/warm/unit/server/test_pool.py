@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine.process_execution import ColdStarter, Started
+from runner.core.engine.starter import ColdStarter, Started
 from runner.engines.warm.messages import Load
 from runner.engines.warm.server import client
 from runner.engines.warm.server.client import ServerDiedError, ServerError
