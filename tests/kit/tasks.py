@@ -1,14 +1,15 @@
-"""Tasks of roles, as YAML without indentation: objects that a role keeps or removes, and its status."""
+"""Tasks of roles that several tests use, as YAML without indentation."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
-OWNER = "{{ ansible_operator_meta.name }}"
-"""The name of the custom resource, in a template."""
-_SPACE = {"namespace": "{{ ansible_operator_meta.namespace }}"}
+NAME, NAMESPACE = "{{ ansible_operator_meta.name }}", "{{ ansible_operator_meta.namespace }}"
+"""Name and namespace of the custom resource, in a template."""
+_SPACE = {"namespace": NAMESPACE}
 
 
 def task(name: str, module: str, arguments: Any, **more: Any) -> str:
@@ -17,12 +18,27 @@ def task(name: str, module: str, arguments: Any, **more: Any) -> str:
     return text
 
 
-def keep(what: str, kind: str, name: str = OWNER, fields: dict[str, Any] | None = None, **more: Any) -> str:
+def keep(what: str, kind: str, name: str = NAME, fields: dict[str, Any] | None = None, **more: Any) -> str:
     """Return the task "Keep `what`", which keeps an object of a core kind beside the resource."""
     fields = fields or {}
     metadata = {"name": name, **_SPACE, **fields.get("metadata", {})}
     definition = {"apiVersion": "v1", "kind": kind, **fields, "metadata": metadata}
     return task(f"Keep {what}", "kubernetes.core.k8s", {"definition": definition}, **more)
+
+
+def config_map(
+    name: str = NAME,
+    data: Mapping[str, str] | None = None,
+    *,
+    namespace: str = NAMESPACE,
+    task_name: str = "Write a ConfigMap",
+    **more: Any,
+) -> str:
+    """Return a task that writes a ConfigMap, by default that of its object."""
+    definition = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}}
+    if data:
+        definition["data"] = dict(data)
+    return task(task_name, "kubernetes.core.k8s", {"definition": definition}, **more)
 
 
 def remove(what: str, kind: str, name: str, **more: Any) -> str:
@@ -33,5 +49,5 @@ def remove(what: str, kind: str, name: str, **more: Any) -> str:
 
 def status(**fields: Any) -> str:
     """Return the task "Write the status", which writes fields of the status of a Thing."""
-    thing = {"api_version": "test.example.com/v1", "kind": "Thing", "name": OWNER, **_SPACE}
+    thing = {"api_version": "test.example.com/v1", "kind": "Thing", "name": NAME, **_SPACE}
     return task("Write the status", "operator_sdk.util.k8s_status", {**thing, "status": fields})

@@ -20,7 +20,7 @@ from runner.sdk.devcluster.layout import NAMESPACES
 from tests.kit.objects import GROUP, THING_CRD, Api, Things, definition
 from tests.kit.operator import Operator, Project, account_kubeconfig
 from tests.kit.places import SAMPLE_CRD
-from tests.kit.roles import NAME, config_map
+from tests.kit.tasks import NAME, config_map
 from tests.kit.wait import wait_until
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ WAIT = """
   when: mebibytes is defined
   changed_when: false
 """
-RECORD = config_map(f"{NAME}-made", {"size": "{{ size | default(1) | string }}"}, task="Record")
+RECORD = config_map(f"{NAME}-made", {"size": "{{ size | default(1) | string }}"}, task_name="Record")
 ROLE = WAIT + RECORD
 
 

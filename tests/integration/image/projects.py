@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kit.images import BASE
-from tests.kit.roles import NAME, config_map
+from tests.kit.tasks import NAME, config_map
 
 CRATE = "localhost/crate-operator:v1"
 COLLECTIONS = ("kubernetes.core", "community.mysql", "ansible.mysql")

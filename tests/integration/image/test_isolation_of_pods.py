@@ -14,7 +14,7 @@ from tests.integration.image.pods import ROLE, PodProject
 from tests.integration.operator.test_hostile import _memory
 from tests.integration.operator.test_service_account import allow
 from tests.kit.images import needs_images_on_a_node
-from tests.kit.roles import NAME, config_map
+from tests.kit.tasks import NAME, config_map
 from tests.kit.wait import wait_until
 
 pytestmark = [
@@ -29,7 +29,7 @@ PROBES = """
   register: probe
   changed_when: false
 """
-RECORD = config_map(f"{NAME}-found", {"found": "{{ probe.stdout | b64encode }}"}, task="Record")
+RECORD = config_map(f"{NAME}-found", {"found": "{{ probe.stdout | b64encode }}"}, task_name="Record")
 CANARY = "canary-of-the-victim"
 GROWTH = 300.0
 """MiB that the operator may need for the longest line that an agent accepts, 64 MiB."""

@@ -9,8 +9,8 @@ import pytest
 
 from runner.sdk import devcluster as clusters
 from tests.kit.images import BASE, Store, needs_images_on_a_node
-from tests.kit.roles import NAME, config_map
 from tests.kit.shell import Sh, generate, shell
+from tests.kit.tasks import NAME, config_map
 from tests.kit.wait import wait_until
 
 pytestmark = [

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.deletion import FOLDERS, without
-from tests.kit.roles import config_map
+from tests.kit.tasks import config_map
 from tests.kit.wait import patience
 
 if TYPE_CHECKING:

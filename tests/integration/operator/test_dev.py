@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from tests.kit.operator import PROGRAM, Operator
-from tests.kit.roles import config_map
+from tests.kit.tasks import config_map
 from tests.kit.terminal import Terminal
 from tests.kit.wait import patience, wait_until
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tests.kit.objects import Objects
-from tests.kit.roles import NAME, config_map
+from tests.kit.tasks import NAME, config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.kit.rights import granted
-from tests.kit.roles import config_map
+from tests.kit.tasks import config_map
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.kit.roles import NAME, NAMESPACE, config_map
+from tests.kit.tasks import NAME, NAMESPACE, config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

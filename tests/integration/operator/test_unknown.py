@@ -11,7 +11,7 @@ from runner.values.objects import RUN_REQUESTED
 from tests.integration.operator.test_health import Probes
 from tests.kit.objects import CRDS, GROUP, Things, definition
 from tests.kit.operator import ACCOUNT
-from tests.kit.roles import config_map
+from tests.kit.tasks import config_map
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ import yaml
 from runner.sdk import devcluster as clusters
 from tests.integration.scaffold import installed, olm
 from tests.kit.go_programs import get_helm
-from tests.kit.roles import config_map
 from tests.kit.shell import Sh, generate, shell
+from tests.kit.tasks import config_map
 from tests.kit.wait import patience, wait_until
 
 pytestmark = [pytest.mark.xdist_group("scaffold"), pytest.mark.full]

@@ -17,8 +17,8 @@ from tests.kit import workloads
 from tests.kit.images import hindrance, node_hindrance
 from tests.kit.places import BIN, ROOT
 from tests.kit.processes import captured
-from tests.kit.roles import config_map
 from tests.kit.shell import generate
+from tests.kit.tasks import config_map
 from tests.kit.wait import patience
 
 TASKS = "roles/basket/tasks/main.yml"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.features.plan.integration.test_plan import dump
 from tests.kit.objects import Things
-from tests.kit.tasks import OWNER, keep, status
+from tests.kit.tasks import NAME, keep, status
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ ROLE = (
     name: input
   register: input
 """
-    + keep("the configuration", "ConfigMap", f"{OWNER}-config", {"data": {"size": "{{ size | string }}", "url": URL}})
-    + keep("the password", "Secret", f"{OWNER}-credentials", {"stringData": {"password": PASSWORD}})
+    + keep("the configuration", "ConfigMap", f"{NAME}-config", {"data": {"size": "{{ size | string }}", "url": URL}})
+    + keep("the password", "Secret", f"{NAME}-credentials", {"stringData": {"password": PASSWORD}})
     + status(size="{{ size | string }}")
 )
 WAITS = """
@@ -439,15 +439,15 @@ def test_an_approval_covers_unknown_and_random_values_but_not_ones_that_differ(s
 
 
 OTHER_WRITE = (
-    keep("the configuration", "ConfigMap", f"{OWNER}-config", {"data": {"size": "1"}})
+    keep("the configuration", "ConfigMap", f"{NAME}-config", {"data": {"size": "1"}})
     + """
 - name: Wait until the test continues
   ansible.builtin.wait_for:
     path: "{{ playbook_dir }}/continue"
   when: not ansible_check_mode and wait | default(false)
 """
-    + keep("no plan", "ConfigMap", f"{OWNER}-config", {"data": {"size": "2"}}, when="not ansible_check_mode")
-    + keep("the last object", "ConfigMap", f"{OWNER}-last")
+    + keep("no plan", "ConfigMap", f"{NAME}-config", {"data": {"size": "2"}}, when="not ansible_check_mode")
+    + keep("the last object", "ConfigMap", f"{NAME}-last")
 )
 
 

@@ -13,7 +13,7 @@ import yaml
 
 from runner.features.plan.fields import ABSENT, FieldChange, normalised
 from runner.sdk.devcluster import DevCluster
-from tests.kit.tasks import OWNER, keep, remove, status, task
+from tests.kit.tasks import NAME, keep, remove, status, task
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _BY_OTHERS = {"leases", "nodes", "events", "componentstatuses", "ipaddresses", "
 def config(text: str, name: str = "config") -> str:
     """A role that keeps the size of its resource, and a text."""
     data = {"size": "{{ size | string }}", "text": text}
-    return keep("the configuration", "ConfigMap", f"{OWNER}-{name}", {"data": data})
+    return keep("the configuration", "ConfigMap", f"{NAME}-{name}", {"data": data})
 
 
 def dump(api: Api, namespace: str) -> dict[str, Json]:
@@ -306,7 +306,7 @@ def test_the_finalizer_is_planned_for_a_deleted_resource_and_a_paused_one_is_not
     project: Project, things: Things, api: Api
 ) -> None:
     project.role("thing", config("x"))
-    project.role("undo", remove("the configuration", "ConfigMap", f"{OWNER}-config"))
+    project.role("undo", remove("the configuration", "ConfigMap", f"{NAME}-config"))
     project.watch("thing", finalizer={"name": "test.example.com/undo", "role": "undo"})
     things.create("gone", {"size": 1}, finalizers=["test.example.com/undo"])
     api.call("POST", f"/api/v1/namespaces/{project.namespace}/configmaps", {"metadata": {"name": "gone-config"}})

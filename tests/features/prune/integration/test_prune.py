@@ -17,7 +17,7 @@ from runner.core.kube.state import StateError
 from runner.features.prune.records import RecordStore, storage
 from runner.values.errors import ConflictError
 from runner.values.objects import GVK, RUN_REQUESTED, ObjectKey, ObjectRef
-from tests.kit.tasks import OWNER, keep
+from tests.kit.tasks import NAME, keep
 from tests.kit.wait import wait_until
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ WANTED = "optional | default(true) | bool"
 def config(name: str, annotations: dict[str, str] | None = None, **more: str) -> str:
     """A task that keeps a ConfigMap whose name ends so."""
     metadata = {"labels": {"app": "shop"}, "annotations": annotations or {}}
-    return keep(name, "ConfigMap", f"{OWNER}-{name}", {"metadata": metadata}, **more)
+    return keep(name, "ConfigMap", f"{NAME}-{name}", {"metadata": metadata}, **more)
 
 
 ROLE = (
