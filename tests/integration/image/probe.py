@@ -16,8 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SETTINGS = Path("/operator/agent")
-sys.path.insert(0, str(SETTINGS / "agent.py"))
+SECRET = Path("/operator/agent")
+sys.path.insert(0, str(SECRET / "agent.py"))
 # The agent of this pod, whose protocol the role can use.
 from ansible_operator_agent import frames as agent  # type: ignore[import-not-found]  # noqa: E402
 
@@ -77,8 +77,8 @@ def direct(path: str) -> int:
 
 async def hello(run: str, token: str) -> str:
     """Be an agent; return why the operator refuses it."""
-    settings = agent.Settings.read(SETTINGS)
-    reader, writer = await agent.connect(settings, settings.host, agent.ALPN_LINK)
+    contact = agent.Contact.read(SECRET)
+    reader, writer = await agent.connect(contact, contact.host, agent.ALPN_LINK)
     value = {"protocol": agent.PROTOCOL, "run": run, "token": token, "agent": "forged", "has_order": False}
     writer.write(agent.encode_json(agent.Kind.HELLO, {**value, "last": 0, "acknowledged": 0}))
     kind, _, payload = await asyncio.wait_for(agent.read(reader), 20)
@@ -88,7 +88,7 @@ async def hello(run: str, token: str) -> str:
 
 def main(namespace: str, victim: str, stolen: str, absent: list[str], ports: list[int]) -> dict[str, object]:
     """`victim` and `stolen`: name and token of another run. `absent`: texts, reversed. `ports`: of the operator."""
-    own = agent.Settings.read(SETTINGS)
+    own = agent.Contact.read(SECRET)
     secret, maps = (f"/api/v1/namespaces/{namespace}/{path}" for path in (f"secrets/{victim}", "configmaps"))
     bearer = f"Bearer {own.token}"
     return {

@@ -112,7 +112,7 @@ def test_a_role_reaches_nothing_of_the_operator_and_of_other_runs(pods: PodProje
 def test_a_role_in_a_warm_pod_obtains_no_second_run(pods: PodProject) -> None:
     code = (
         "import asyncio, sys; sys.path.insert(0, sys.argv[1]); import probe; "
-        "own = probe.agent.Settings.read(probe.SETTINGS); "
+        "own = probe.agent.Contact.read(probe.SECRET); "
         "print(own.run.startswith('warm-thing-'), asyncio.run(probe.hello(own.run, own.token)))"
     )
     pods.watch(

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-SETTINGS = Path("/operator/agent")
-sys.path.insert(0, str(SETTINGS / "agent.py"))
+SECRET = Path("/operator/agent")
+sys.path.insert(0, str(SECRET / "agent.py"))
 # The agent of this pod, whose protocol the role can use. Only a pod has it.
 from ansible_operator_agent import frames as agent  # type: ignore[import-not-found]  # noqa: E402
 
@@ -24,10 +24,10 @@ INTERVAL = 0.5
 
 async def call(method: str, path: str, body: object = None) -> int:
     """Send a request; return the status of the response."""
-    settings = agent.Settings.read(SETTINGS)
-    reader, writer = await asyncio.wait_for(agent.connect(settings, settings.host, agent.ALPN_HTTP), 5)
+    contact = agent.Contact.read(SECRET)
+    reader, writer = await asyncio.wait_for(agent.connect(contact, contact.host, agent.ALPN_HTTP), 5)
     text = json.dumps(body).encode() if body is not None else b""
-    head = f"{method} {path} HTTP/1.1\r\nHost: operator\r\nAuthorization: Bearer {settings.token}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: operator\r\nAuthorization: Bearer {contact.token}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n"
     writer.write(head.encode() + text)
     first = await asyncio.wait_for(reader.readline(), 20)
