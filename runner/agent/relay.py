@@ -66,14 +66,14 @@ class Relay:
         problem = "no operator is connected"
         while time.monotonic() < deadline:
             if self._uplink.operator is not None:
-                settings, address = self._uplink.operator
+                contact, address = self._uplink.operator
                 try:
-                    above, upstream = await frames.within(CONNECT, frames.connect(settings, address, protocol))
+                    above, upstream = await frames.within(CONNECT, frames.connect(contact, address, protocol))
                 except (OSError, ValueError, asyncio.TimeoutError) as error:
                     problem = frames.text_of(error)
                 else:
                     if protocol == ALPN_METRICS:
-                        upstream.write(encode_json(Kind.METRICS, {"run": settings.run, "token": settings.token}))
+                        upstream.write(encode_json(Kind.METRICS, {"run": contact.run, "token": contact.token}))
                     self._addresses[upstream] = address
                     return above, upstream
             await asyncio.sleep(frames.FIRST_DELAY)
