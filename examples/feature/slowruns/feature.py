@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.core.status.own import OwnStatus
 from runner.features.slowruns.fields import EXPECTED_WITHIN, FIELDS
 
 from runner.core.reconcile.feature import Feature
+from runner.core.status.report import OwnStatus
 
 if TYPE_CHECKING:
-    from runner.core.reconcile.kind import Kind
-
+    from runner.core.reconcile.feature import Kind
     from runner.core.reconcile.hooks import Hooks
 
 SLOW = "Slow"
