@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from runner.core.content import lookups
@@ -43,6 +43,7 @@ _NAMING = (*_TASKS, "meta")
 _VALUES = (*_TASKS, "defaults", "vars")
 _TEMPLATES = "templates"
 _MOST_FILES = 500
+"""Files of each sort: those that are read here, those with values, and templates."""
 _FACTS = "ansible.legacy.setup"
 """The module that gathers facts. Its `module_utils` are as many as those of all other common modules together."""
 
@@ -53,25 +54,30 @@ def load(content: Content, roots: Iterable[Path], *, explicit: bool) -> Load:
     `roots` are the folders of roles of the runs, in order. `explicit` is True if plays gather facts only if they
     contain `gather_facts: true`.
     """
-    texts, values, templates = [], set[Path](), set[Path]()
+    texts: list[str] = []
+    values: list[Path] = []
+    templates: list[Path] = []
     if isinstance(content, Role):  # its play does not contain `gather_facts`
-        waiting, beside, gathers = [content.path], content.path.parent, not explicit
+        first, beside, gathers = [content.path], content.path.parent, not explicit
     else:
         play = _read(content.path)
         texts.append(play)
-        values.add(content.path)
+        values.append(content.path)
         beside = content.path.parent / "roles"
-        waiting = [content.path.parent, *_folders(beside)]
+        first = [content.path.parent, *_folders(beside)]
         gathers = not explicit and len(_PLAY.findall(play)) > len(_GATHERS_NOT.findall(play))
     available = {role.name: role for root in reversed([beside, *roots]) for role in _folders(root)}
-    waiting += _named(texts, available)
+    waiting = list(dict.fromkeys([*first, *_named(texts, available)]))
     for folder in waiting:  # grows by the roles that each names
-        if len(values) + len(templates) < _MOST_FILES:
-            named = [_read(path) for path in _files(folder, _NAMING)]
-            waiting += (role for role in _named(named, available) if role not in waiting)
-            texts += named
-            values.update(_files(folder, _VALUES))
-            templates.update(path for path in _files(folder, [_TEMPLATES]) if path != content.path)
+        if len(texts) >= _MOST_FILES:
+            break
+        files = {name: _files(folder / name) for name in (*_NAMING, *_VALUES, _TEMPLATES)}
+        naming = [path for name in _NAMING for path in files[name]]
+        named = [_read(path) for path in naming[: _MOST_FILES - len(texts)]]
+        waiting += (role for role in _named(named, available) if role not in waiting)
+        texts += named
+        values += (path for name in _VALUES for path in files[name])
+        templates += (path for path in files[_TEMPLATES] if path != content.path)
     modules = {_module(name) for text in texts for name in _TASK.findall(text)} - {""}
     modules |= {_FULL_NAMES[name] for text in texts for name in _SHORT_TASK.findall(text)}
     if gathers or any(map(_GATHERS.search, texts)):
@@ -81,8 +87,8 @@ def load(content: Content, roots: Iterable[Path], *, explicit: bool) -> Load:
     return Load(
         plugins=frozenset(filter(None, plugins)),
         modules=frozenset(modules),
-        files=frozenset(map(str, values)),
-        template_files=frozenset(map(str, templates)),
+        files=frozenset(map(str, values[:_MOST_FILES])),
+        template_files=frozenset(map(str, templates[:_MOST_FILES])),
     )
 
 
@@ -113,10 +119,10 @@ def _folders(root: Path) -> list[Path]:
     return []
 
 
-def _files(parent: Path, names: Iterable[str]) -> Iterator[Path]:
-    for name in names:
-        paths = (path for path in sorted((parent / name).rglob("*")) if path.is_file())
-        yield from (path for path in paths if name == _TEMPLATES or path.suffix in {".yml", ".yaml"})
+def _files(folder: Path) -> list[Path]:
+    """Return the files of a role's folder and below: all templates, and elsewhere those with YAML."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in paths if folder.name == _TEMPLATES or path.suffix in {".yml", ".yaml"}]
 
 
 def _read(path: Path) -> str:

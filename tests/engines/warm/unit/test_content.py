@@ -117,6 +117,21 @@ def test_actions_and_lookups_of_collections_are_plugins_to_prepare(tmp_path: Pat
     }
 
 
+def test_of_a_huge_role_only_the_first_files_are_read_and_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(content, "_MOST_FILES", 2)
+    for name in "abc":
+        write(tmp_path / f"roles/huge/tasks/{name}.yml", f"- x.y.{name}: {{}}\n")
+        write(tmp_path / f"roles/huge/templates/{name}.j2", "")
+
+    prepared = load(Role("huge", tmp_path / "roles/huge"))
+
+    assert prepared.modules == {"x.y.a", "x.y.b"}
+    assert prepared.files == {f"{tmp_path}/roles/huge/tasks/{name}.yml" for name in "ab"}
+    assert prepared.template_files == {f"{tmp_path}/roles/huge/templates/{name}.j2" for name in "ab"}
+
+
 def test_files_that_cannot_be_read_name_no_modules(tmp_path: Path) -> None:
     role = tmp_path / "roles/odd"
     (role / "tasks").mkdir(parents=True)
