@@ -214,8 +214,7 @@ def test_runs_that_leave_out_tasks_prune_nothing_that_these_wrote(project: Proje
 def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_the_watch_says_so(
     project: Project, things: Things, maps: Maps
 ) -> None:
-    role = config("{{ suffix }}")
-    project.role("shop", role)
+    project.role("shop", config("{{ suffix }}"))
     project.watch("shop", prune="report")
     operator = project.start()
     things.create("one", {"suffix": "a"})
@@ -235,7 +234,7 @@ def test_unused_objects_are_reported_and_a_restarted_operator_deletes_them_if_th
     things.await_condition("one", "Prunable", "False")
     assert [run["reason"] for run in operator.runs("one")] == ["present at start", "prune check"]
 
-    project.role("shop", role.replace("suffix", "other | default('c')"))
+    project.role("shop", config("{{ other | default('c') }}"))
     assert operator.stop() == 0
     operator = project.start()
     wait_until(lambda: operator.runs("one"), "the first run of the changed role")
