@@ -32,12 +32,13 @@ def main(scratch: Path, names: Sequence[str]) -> None:
     (scratch / "TMPDIR").mkdir()
     from runner.engines.warm.server import model  # noqa: PLC0415 - the environment must be final
 
-    loaded = model.load(scratch, frozenset())
+    loaded = model.load(scratch)
+    model.preload(loaded, frozenset())
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
     from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = shortcuts.prepare(Load(), loaded.interpreter(shown))
+    made = shortcuts.prepare(Load(), loaded.interpreter(shown), shortcuts.resolve(Load(), scratch))
     refresh = Refresh.of(loaded)
     for name in names or (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
         on = {name, *_NEEDS.get(name, ())}

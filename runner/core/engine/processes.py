@@ -111,6 +111,11 @@ def result_of_fork(act: Callable[[], Any], within: float) -> Any:
     The process has its own session, and ends with this one. It is killed after `within` seconds: if this process has
     other threads, one of them can hold a lock that `act` needs. Processes that it leaves behind are not waited for.
     """
+    return begin_fork(act, within)()
+
+
+def begin_fork(act: Callable[[], Any], within: float) -> Callable[[], Any]:
+    """Do the first half of `result_of_fork`; return a function, to be called once, that waits for the result."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -124,10 +129,13 @@ def result_of_fork(act: Callable[[], Any], within: float) -> Any:
         finally:
             os._exit(0)
     os.close(writer)
+    return functools.partial(_await_fork, pid, reader, time.monotonic() + within)
+
+
+def _await_fork(pid: int, reader: int, deadline: float) -> Any:
     data = bytearray()
     os.set_blocking(reader, False)
     process = os.pidfd_open(pid)
-    deadline = time.monotonic() + within
     try:
         sources = [reader, process]
         while process in sources:

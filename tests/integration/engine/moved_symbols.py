@@ -78,13 +78,14 @@ def main(scratch: Path) -> None:
     (scratch / "TMPDIR").mkdir()
     from runner.engines.warm.server import model  # noqa: PLC0415 - now that the environment is settled
 
-    loaded = model.load(scratch, frozenset())
+    loaded = model.load(scratch)
+    model.preload(loaded, frozenset())
     from runner.engines.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
     from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
     from tests.kit.forks import seen  # noqa: PLC0415 - as above
 
-    made = shortcuts.prepare(Load(), loaded.interpreter(shown))
+    made = shortcuts.prepare(Load(), loaded.interpreter(shown), shortcuts.resolve(Load(), scratch))
     refresh = Refresh.of(loaded)
     install = shortcuts.install
 

@@ -9,11 +9,13 @@ long. Environment variables that imports read become part of the conditions unde
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -48,7 +50,18 @@ _TRIAL_WITHIN = 15.0
 """Seconds that the imports of one trial may take."""
 _KILLED_AFTER = 5.0
 """Seconds more, for an import that cannot be interrupted."""
+_RESOLVED_WITHIN = 60.0
+"""Seconds for the resolution of all modules."""
 _HARMLESS = ("/dev/", "/etc/mime.types", "/etc/localtime", "/proc/self/")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """The payloads of modules that can be resolved here."""
+
+    payloads: tuple[Payload, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Why others cannot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +94,46 @@ class _TimeoutError(BaseException):
         self.blocked = blocked
 
 
-def make(names: Iterable[str], imports: Iterable[str], interpreter: Interpreter) -> Preimported:
-    """Resolve these modules and import their dependencies; `imports` names further imports of earlier runs.
+def begin(names: Iterable[str], folder: Path) -> Callable[[], Resolution]:
+    """Begin to resolve these modules in a process beside this one; return a function that waits for them.
 
-    Requires a process with a single thread, in which Ansible's plugin loader is set up.
+    That process takes the memory with it that Ansible needs to parse all their files. Requires a process with a single
+    thread, in which Ansible's plugin loader is set up.
     """
+    file = folder / "payloads"
+    end = processes.begin_fork(partial(_resolve_into, file, {*ALWAYS, *names}), _RESOLVED_WITHIN)
+
+    def resolution() -> Resolution:
+        problem = end()
+        if problem is None:
+            problem = f"their process died, or took more than {_RESOLVED_WITHIN:g} seconds"
+        if problem:
+            return Resolution(problems=(f"each run resolves modules itself: {problem}",))
+        found: Resolution = pickle.loads(file.read_bytes())  # noqa: S301 - this server's own
+        file.unlink()
+        return found
+
+    return resolution
+
+
+def _resolve_into(file: Path, names: Iterable[str]) -> str:
+    """Write a `Resolution`; return why that failed."""
     problems: list[str] = []
-    with payloads.parsed_once():
-        modules = tuple(_resolve({*ALWAYS, *names}, problems))
+    try:
+        with payloads.parsed_once():
+            modules = tuple(_resolve(names, problems))
+        file.write_bytes(pickle.dumps(Resolution(modules, tuple(problems))))
+    except Exception as error:  # noqa: BLE001 - the server reports it
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def make(resolution: Resolution, imports: Iterable[str], interpreter: Interpreter) -> Preimported:
+    """Import the dependencies of these modules; `imports` names further imports of earlier runs.
+
+    Requires a process with a single thread.
+    """
+    modules, problems = resolution.payloads, [*resolution.problems]
     imports, path = tuple(imports), interpreter.path
     skip: frozenset[str] = frozenset()
     for _ in range(_ROUNDS):

@@ -8,21 +8,23 @@ ansible-core moves disables that shortcut alone. Must be imported only where Ans
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from runner.engines.warm import versions
 from runner.engines.warm.messages import Load
 
 if TYPE_CHECKING:
     from runner.engines.warm.modules.module_namespace import Interpreter
-    from runner.engines.warm.modules.preimport import Preimported
+    from runner.engines.warm.modules.preimport import Preimported, Resolution
     from runner.engines.warm.patches import templates
 
 NAMES = {
@@ -47,6 +49,8 @@ _MODULES = {"events": "event_socket", "facts": "fact_cache"}
 _OURS = str(__package__).rpartition(".")[0].replace(".", "/") + "/"
 LEARNED = "ANSIBLE_OPERATOR_LEARNED"
 """Names a file that takes what modules imported beyond what was there."""
+Resolve: TypeAlias = "Callable[[], Resolution]"
+"""Waits until the modules are resolved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,20 @@ class _Target:
     event_descriptor: int
 
 
-def prepare(request: Load, interpreter: Interpreter) -> PreparedShortcuts:
+def resolve(request: Load, folder: Path) -> Resolve:
+    """Begin to resolve the modules; return what `prepare` needs. The process must have a single thread."""
+    try:
+        begun: Resolve = _preimport().begin(request.modules, folder)
+    except Exception as error:  # noqa: BLE001 - `prepare` reports it
+        return functools.partial(_fail, error)
+    return begun
+
+
+def _fail(error: Exception) -> NoReturn:
+    raise error
+
+
+def prepare(request: Load, interpreter: Interpreter, resolved: Resolve) -> PreparedShortcuts:
     """Make ready what runs need of this."""
     problems: dict[str, str] = {}
 
@@ -89,7 +106,7 @@ def prepare(request: Load, interpreter: Interpreter) -> PreparedShortcuts:
         return None
 
     compiled = attempt("templates", lambda: _patch("templates").precompile(request.templates))
-    made = attempt("modules", lambda: _preimport().make(request.modules, request.imports, interpreter))
+    made = attempt("modules", lambda: _preimport().make(resolved(), request.imports, interpreter))
     return PreparedShortcuts(made, compiled, problems)
 
 

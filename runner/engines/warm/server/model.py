@@ -67,8 +67,8 @@ class Model:
         return Interpreter(self.module_path, encodings, partial(procfs.show, shown))
 
 
-def load(scratch: Path, plugins: frozenset[str]) -> Model:
-    """Import Ansible in the environment of ansible-runner, and preload the plugins that earlier runs used."""
+def load(scratch: Path) -> Model:
+    """Import Ansible in the environment of ansible-runner."""
     streams = interpreter.streams()
     module_path = tuple(sys.path)
     environment = _environment(scratch)
@@ -80,7 +80,7 @@ def load(scratch: Path, plugins: frozenset[str]) -> Model:
         initial_modules, warning_filters = frozenset(sys.modules), tuple(warnings.filters)
         shown_messages, pending_warnings = _warning_state()
     with _terminal(streams):
-        _preload(plugins)
+        _find_plugins()
     return Model(
         environment,
         str(scratch),
@@ -94,20 +94,27 @@ def load(scratch: Path, plugins: frozenset[str]) -> Model:
     )
 
 
-def _preload(plugins: frozenset[str]) -> None:
+def preload(loaded: Model, plugins: frozenset[str]) -> None:
+    """Load common plugins, and the Python modules that earlier runs used."""
     from ansible import constants  # noqa: PLC0415 - not before the environment is right
+
+    if constants.DEFAULT_DEBUG:
+        return  # runs print each plugin that they load
+    with _terminal(loaded.streams):
+        ahead = importlib.import_module("runner.engines.warm.server.preload")
+        ahead.load_common()
+        ahead.load_modules((*_OPTIONAL, *sorted(plugins)))
+
+
+def _find_plugins() -> None:
+    from ansible import constants  # noqa: PLC0415 - as above
     from ansible.plugins.loader import init_plugin_loader  # noqa: PLC0415 - as above
     from ansible.utils.collection_loader import AnsibleCollectionConfig  # noqa: PLC0415 - as above
 
     interpreter.import_later_modules()
     importlib.import_module("ansible.modules")
-    if constants.DEFAULT_DEBUG:
-        return  # runs print each plugin that they load
-    if not AnsibleCollectionConfig.collection_finder:
+    if not constants.DEFAULT_DEBUG and not AnsibleCollectionConfig.collection_finder:
         init_plugin_loader([])
-    preload = importlib.import_module("runner.engines.warm.server.preload")
-    preload.load_common()
-    preload.load_modules((*_OPTIONAL, *sorted(plugins)))
 
 
 def _warning_state() -> tuple[dict[str, Any], tuple[frozenset[str], tuple[Any, ...]]]:

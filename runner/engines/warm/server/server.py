@@ -72,12 +72,15 @@ def _initial_variables() -> set[str]:
 def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, request: Load) -> tuple[Base, SelfTestResult]:
     from runner.engines.warm.server import model  # noqa: PLC0415 - the environment must be final
 
-    loaded = model.load(scratch, request.plugins)
+    loaded = model.load(scratch)
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
+
+    resolved = shortcuts.resolve(request, scratch)  # on another processor, while this one loads plugins
+    model.preload(loaded, request.plugins)
     from runner.engines.warm.server import run, self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = shortcuts.prepare(request, loaded.interpreter(shown))
+    made = shortcuts.prepare(request, loaded.interpreter(shown), resolved)
     refresh = Refresh.of(loaded)
     result = self_test.run(refresh, made, scratch, request.off)
     shortcuts.load(request.off | result.disabled.keys())

@@ -11,8 +11,42 @@ import pytest
 
 from runner.engines.warm.modules import preimport
 from runner.engines.warm.modules.module_namespace import Interpreter
+from tests.kit.forks import load_plugins, seen
 
 Imported = Callable[[str], preimport.Preimported]
+
+
+def resolved(folder: Path, *names: str) -> object:
+    """Return the names of the modules that are resolved, and the problems."""
+    found = preimport.begin(names, folder)()
+    return (
+        [payload.name.rpartition(".")[2] for payload in found.payloads],
+        found.problems,
+        [*map(str, folder.iterdir())],
+    )
+
+
+def test_modules_are_resolved_in_a_process_that_leaves_no_file(tmp_path: Path) -> None:
+    def act() -> object:
+        load_plugins()
+        return resolved(tmp_path, "ansible.legacy.slurp", "own.kit.unknown")
+
+    assert seen(act) == [["command", "copy", "file", "slurp", "stat"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (lambda *_: os._exit(1), "each run resolves modules itself: their process died, or took more than 60 seconds"),
+        (lambda *_: b"" + 1, "each run resolves modules itself: TypeError: can't concat int to bytes"),  # type: ignore[operator]
+    ],
+)
+def test_a_process_that_resolves_no_module_is_reported(
+    broken: Callable[..., object], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preimport, "_resolve", broken)
+
+    assert seen(lambda: resolved(tmp_path)) == [[], [problem], []]
 
 
 @pytest.fixture
@@ -32,12 +66,13 @@ def imported(tmp_path: Path, library: Callable[[str, str], None], monkeypatch: p
     """Preimport a library with this text, and another one if there is one."""
     path = (str(tmp_path / "library"), *sys.path)
     monkeypatch.setattr(sys, "path", list(path))
-    monkeypatch.setattr(preimport, "ALWAYS", ())
     monkeypatch.chdir(tmp_path)  # no folder with code, as that of a run
 
     def load(text: str) -> preimport.Preimported:
         library("own_library", text)
-        return preimport.make((), ("own_library", "harmless_library"), Interpreter(path, (), lambda *_: None))
+        return preimport.make(
+            preimport.Resolution(), ("own_library", "harmless_library"), Interpreter(path, (), lambda *_: None)
+        )
 
     return load
 
