@@ -5,7 +5,6 @@ The pods mount the world's folder: it has the project, what runs write down, and
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -15,6 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from runner.sdk.devcluster import DevCluster, node
 from runner.sdk.devcluster.layout import KUBELET
@@ -146,9 +147,9 @@ class Deployed(Objects):
     @contextmanager
     def kubelet(self, **settings: object) -> Iterator[None]:
         """Run the kubelet with other settings."""
-        path = self.cluster.control.layout().run / "kubelet.json"
+        path = self.cluster.control.layout().run / "kubelet.yaml"
         before = path.read_text(encoding="utf-8")
-        path.write_text(json.dumps({**json.loads(before), **settings}), encoding="utf-8")
+        path.write_text(yaml.safe_dump({**yaml.safe_load(before), **settings}), encoding="utf-8")
         self._restart_kubelet()
         try:
             yield

@@ -110,14 +110,13 @@ def test_a_fleet_from_the_creation_of_its_keys_to_the_removal_of_its_last_host(
     assert (page(web3), leftovers(web3)) == ("", "")
     wait_until(lambda: reported(servers, "shop").keys() == {"web1", "web2"}, "the removed host to leave the status")
 
-    # A host that a user removes while it is unreachable is cleaned when it is back; here the deletion waits for it.
+    # Runs omit a host that a user removes while it is unreachable. The first run of the finalizer tries it again.
     web2.cut()
     servers.change("shop", hosts=named(web1))
-    wait_until(lambda: reported(servers, "shop").get("web2", {}).get("removed"), "web2 to be removed")
-    servers.delete("shop")
-    servers.await_condition("shop", "Failure", saying="web2")
-    assert page(web1) == ""
+    entry = {"removed": True, "unreachable": 1}
+    wait_until(lambda: entry.items() <= reported(servers, "shop").get("web2", {}).items(), "web2 to be removed")
     web2.mend()
+    servers.delete("shop")
     servers.await_gone("shop")
     assert [leftovers(host) for host in (web1, web2, web3)] == [""] * 3
     assert example.operator is not None
