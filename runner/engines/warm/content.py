@@ -44,6 +44,8 @@ _VALUES = (*_TASKS, "defaults", "vars")
 _TEMPLATES = "templates"
 _MOST_FILES = 500
 """Files of each sort: those that are read here, those with values, and templates."""
+_LOADED_BY_RUNS = frozenset({"ansible_collections.kubernetes.core.plugins.lookup.k8s"})
+"""With ansible-core 2.20, this lookup would need a worker if it was prepared."""
 _FACTS = "ansible.legacy.setup"
 """The module that gathers facts. Its `module_utils` are as many as those of all other common modules together."""
 
@@ -85,7 +87,7 @@ def load(content: Content, roots: Iterable[Path], *, explicit: bool) -> Load:
     plugins = {_plugin("action", name) for name in modules}
     plugins |= {_plugin("lookup", name) for text in texts for _, name, _ in lookups.in_text(text)}
     return Load(
-        plugins=frozenset(filter(None, plugins)),
+        plugins=frozenset(filter(None, plugins - _LOADED_BY_RUNS)),
         modules=frozenset(modules),
         files=frozenset(map(str, values[:_MOST_FILES])),
         template_files=frozenset(map(str, templates[:_MOST_FILES])),
