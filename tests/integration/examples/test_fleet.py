@@ -118,6 +118,7 @@ def test_a_fleet_from_the_creation_of_its_keys_to_the_removal_of_its_last_host(
     web2.mend()
     servers.delete("shop")
     servers.await_gone("shop")
+    assert page(web1) == ""
     assert [leftovers(host) for host in (web1, web2, web3)] == [""] * 3
     assert example.operator is not None
     assert ssh_hosts.BECOME_PASSWORD not in example.operator.log

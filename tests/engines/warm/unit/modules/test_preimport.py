@@ -17,7 +17,7 @@ Imported = Callable[[str], preimport.Preimported]
 
 
 def resolved(folder: Path, *names: str) -> object:
-    """Return the names of the modules that are resolved, and the problems."""
+    """Return the names of the modules that are resolved, the problems, and the files that are left."""
     found = preimport.begin(names, folder)()
     return (
         [payload.name.rpartition(".")[2] for payload in found.payloads],
