@@ -78,7 +78,7 @@ test-programs: setup
 test-integration: test-programs
 	$(BIN)/pytest $(INTEGRATION_TESTS) -n $(WORKERS) --dist loadgroup
 
-test-full: test-slow test-exec test-matrix ## Tests that take long, the engine exec, and the version matrix: ansible-core 2.18 to 2.22
+test-full: test-exec test-matrix test-slow ## The engine exec, the version matrix (ansible-core 2.18 to 2.22), and tests that take long
 
 test-slow: test-programs
 	$(BIN)/pytest $(FULL_TESTS) -n $(WORKERS) --dist loadgroup
