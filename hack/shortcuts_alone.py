@@ -17,6 +17,7 @@ from pathlib import Path
 
 from runner.engines.warm import procfs
 from runner.engines.warm.messages import Load
+from runner.engines.warm.server import server
 
 _NEEDS = {"clients": ("modules",)}
 """Shortcuts that another one is part of."""
@@ -30,16 +31,10 @@ def main(scratch: Path, names: Sequence[str]) -> None:
     for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
         os.environ[name] = str(scratch / name)
     (scratch / "TMPDIR").mkdir()
-    from runner.engines.warm.server import model  # noqa: PLC0415 - the environment must be final
-
-    loaded = model.load(scratch)
-    model.preload(loaded, frozenset())
+    refresh, made = server.prepare(shown, scratch, Load())
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
     from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
-    from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
-    made = shortcuts.prepare(Load(), loaded.interpreter(shown), shortcuts.resolve(Load(), scratch))
-    refresh = Refresh.of(loaded)
     for name in names or (*(each for each in shortcuts.NAMES if each not in _WITHOUT_TEST), "all"):
         on = {name, *_NEEDS.get(name, ())}
         off = frozenset() if name == "all" else frozenset(shortcuts.NAMES) - on

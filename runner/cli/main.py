@@ -62,7 +62,7 @@ def _dispatch(arguments: list[str]) -> int:
         raise ConfigError(replacement)
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
-    parser, known = _parser()
+    parser, known = _parser(with_authors=arguments[:1] != ["run"])  # which would take a tenth of a second to import
     if not arguments:
         parser.print_help()
         return OK
@@ -102,8 +102,8 @@ def has_sdk() -> bool:
 
 
 @cache
-def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, str]]:
-    """Return the parser, and the summary of each command."""
+def _parser(*, with_authors: bool = True) -> tuple[argparse.ArgumentParser, Mapping[str, str]]:
+    """Return the parser, with or without the commands for authors, and the summary of each command."""
     parser: argparse.ArgumentParser = _Parser(
         prog="ansible-operator",
         usage="ansible-operator COMMAND [flags]",
@@ -123,7 +123,7 @@ def _parser() -> tuple[argparse.ArgumentParser, Mapping[str, str]]:
     rollout.add_commands(group)
     text = "show the versions of this program and its main dependencies"
     commands.add(group, "version", _version, text, cli_text.VERSION, ("",))
-    if has_sdk():
+    if with_authors and has_sdk():
         from runner.cli import authors  # noqa: PLC0415 - the image of an operator does not have what it imports
 
         authors.add_commands(group, _add)

@@ -16,6 +16,7 @@ from typing import Any
 
 from runner.engines.warm import procfs
 from runner.engines.warm.messages import Load
+from runner.engines.warm.server import server
 
 Symbol = tuple[str, str, str]
 """Python module, class or nothing, and name."""
@@ -76,17 +77,11 @@ def main(scratch: Path) -> None:
     for name in ("ANSIBLE_LOCAL_TEMP", "TMPDIR", "KUBECONFIG"):
         os.environ[name] = str(scratch / name)
     (scratch / "TMPDIR").mkdir()
-    from runner.engines.warm.server import model  # noqa: PLC0415 - now that the environment is settled
-
-    loaded = model.load(scratch)
-    model.preload(loaded, frozenset())
+    refresh, made = server.prepare(shown, scratch, Load())
     from runner.engines.warm.patches import event_socket, shortcuts  # noqa: PLC0415 - where Ansible is loaded
     from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
-    from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
     from tests.kit.forks import seen  # noqa: PLC0415 - as above
 
-    made = shortcuts.prepare(Load(), loaded.interpreter(shown), shortcuts.resolve(Load(), scratch))
-    refresh = Refresh.of(loaded)
     install = shortcuts.install
 
     def all_installed() -> object:

@@ -100,6 +100,7 @@ def begin(names: Iterable[str], folder: Path) -> Callable[[], Resolution]:
     That process takes the memory with it that Ansible needs to parse all their files. Requires a process with a single
     thread, in which Ansible's plugin loader is set up.
     """
+    module_loader.find_plugin_with_context(ALWAYS[0])  # it reads Ansible's table of routes, which both processes need
     file = folder / "payloads"
     end = processes.begin_fork(partial(_resolve_into, file, {*ALWAYS, *names}), _RESOLVED_WITHIN)
 

@@ -48,6 +48,8 @@ _RECORDS = {
 }
 """Ways that a shortcut records. It has no effect if it records none of them."""
 _OF_COLLECTION = "operator_sdk.util.requeue_after"
+MODULES = frozenset({_OF_COLLECTION})
+"""Modules of the playbook that are prepared for it."""
 _PLAYBOOK: Any = [
     {
         "hosts": "localhost",

@@ -25,6 +25,8 @@ from runner.engines.warm.messages import Load, Ready
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from runner.engines.warm.patches.shortcuts import PreparedShortcuts
+    from runner.engines.warm.server.refresh import Refresh
     from runner.engines.warm.server.run import Base
     from runner.engines.warm.server.self_test import SelfTestResult
 
@@ -70,21 +72,28 @@ def _initial_variables() -> set[str]:
 
 
 def _load(shown: procfs.Shown, added: dict[str, str], scratch: Path, request: Load) -> tuple[Base, SelfTestResult]:
+    refresh, made = prepare(shown, scratch, request)
+    from runner.engines.warm.server import run, self_test  # noqa: PLC0415 - they import Ansible
+
+    result = self_test.run(refresh, made, scratch, request.off)
+    return run.Base(refresh, made, frozenset(result.disabled), shown, added), result
+
+
+def prepare(shown: procfs.Shown, scratch: Path, request: Load) -> tuple[Refresh, PreparedShortcuts]:
+    """Load Ansible and what the shortcuts of all runs share. The environment of this process must be final."""
     from runner.engines.warm.server import model  # noqa: PLC0415 - the environment must be final
 
     loaded = model.load(scratch)
     from runner.engines.warm.patches import shortcuts  # noqa: PLC0415 - it imports Ansible
-
-    resolved = shortcuts.resolve(request, scratch)  # on another processor, while this one loads plugins
-    model.preload(loaded, request.plugins)
-    from runner.engines.warm.server import run, self_test  # noqa: PLC0415 - as above
+    from runner.engines.warm.server import self_test  # noqa: PLC0415 - as above
     from runner.engines.warm.server.refresh import Refresh  # noqa: PLC0415 - as above
 
+    # On another processor, while this one loads plugins and code.
+    resolved = shortcuts.resolve(request.modules | self_test.MODULES, scratch)
+    model.preload(loaded, request.plugins)
+    shortcuts.load(request.off)
     made = shortcuts.prepare(request, loaded.interpreter(shown), resolved)
-    refresh = Refresh.of(loaded)
-    result = self_test.run(refresh, made, scratch, request.off)
-    shortcuts.load(request.off | result.disabled.keys())
-    return run.Base(refresh, made, frozenset(result.disabled), shown, added), result
+    return Refresh.of(loaded), made
 
 
 def _prepare_forks(result: SelfTestResult) -> Ready:
