@@ -26,7 +26,14 @@ from runner.base import log
 from runner.base.events import bodies
 from runner.base.events.bodies import REPORTER, ApiEvent, EventCount
 from runner.base.meters import Meters
-from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
+from runner.values.errors import (
+    ApiError,
+    ApiUnavailableError,
+    ForbiddenError,
+    KindNotFoundError,
+    NamespaceTerminatingError,
+    NotFoundError,
+)
 from runner.values.objects import Object
 
 _AGAIN = 600.0
@@ -237,6 +244,9 @@ class EventRecorder:
                 await self._repeat(series, namespace)
             else:
                 await self._create(series, namespace)
+        except NamespaceTerminatingError:  # nothing to report, and one that is created again takes Events
+            self.dropped["refused"] += 1
+            self._book.forget(series)
         except ForbiddenError as error:
             self.dropped["refused"] += 1
             self._refused_until[namespace] = self._clock() + _REFUSED_FOR
@@ -251,6 +261,8 @@ class EventRecorder:
         core = namespace in self._core
         try:
             await self._post(series, namespace, core=core)
+        except NamespaceTerminatingError:
+            raise
         except (ForbiddenError, NotFoundError, KindNotFoundError):
             await self._post(series, namespace, core=not core)
             self._core ^= {namespace}

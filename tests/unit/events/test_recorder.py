@@ -15,7 +15,7 @@ from runner.base.events import bodies
 from runner.base.events.bodies import ApiEvent, name_of
 from runner.base.events.recorder import EventRecorder
 from runner.base.meters import Meters
-from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NamespaceTerminatingError, NotFoundError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 from tests.kit.virtual_time import virtually
 
@@ -111,6 +111,21 @@ def test_a_missing_permission_is_logged_once_and_retried_after_ten_minutes(capsy
     assert server.dropped == {"refused": 20}
     said = capsys.readouterr()
     assert (said.out + said.err).count("resources: [events]") == 1
+
+
+def test_a_namespace_that_is_being_deleted_lacks_no_right_and_takes_events_once_it_is_created_again() -> None:
+    server = Server({"POST /apis": NamespaceTerminatingError("being terminated", status=403), "POST /api/": FORBIDDEN})
+
+    async def scenario(events: EventRecorder) -> None:
+        events.record(OCCURRENCE)
+        await asyncio.sleep(1)
+        server.errors.clear()
+        events.record(OCCURRENCE)
+
+    with capture_logs() as logs:
+        assert [kept["note"] for kept in server.run(scenario)] == ["no such image"]
+    assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/ns/events"] * 2
+    assert [line for line in logs if line["log_level"] == "warning"] == []
 
 
 def test_an_api_server_that_is_away_stops_nothing() -> None:
