@@ -181,7 +181,6 @@ class EventRecorder:
         self._client = client
         self._instance = instance or REPORTER
         self._clock = clock
-        self._epoch = time.time() - clock()
         self._book = EventAggregator(clock())
         self._pending: deque[ApiEvent] = deque()
         self._changed = asyncio.Event()
@@ -268,7 +267,7 @@ class EventRecorder:
             self._core ^= {namespace}
 
     async def _post(self, series: EventSeries, namespace: str, *, core: bool) -> None:
-        self._last_name = max(self._last_name + 1, int((self._epoch + series.first) * 1e9))
+        self._last_name = max(self._last_name + 1, int(self._seen(series).first * 1e9))
         name = bodies.name_of(series.what, self._last_name)
         metadata = {"name": name, "namespace": namespace}
         body = bodies.created(series.what, metadata, self._instance, self._seen(series), core=core)
@@ -290,7 +289,8 @@ class EventRecorder:
             self._book.forget(series)  # the API server keeps events for an hour, as a rule
 
     def _seen(self, series: EventSeries) -> EventCount:
-        return EventCount(self._epoch + series.first, self._epoch + series.last, series.count)
+        epoch = time.time() - self._clock()  # each time, because the clock may be corrected
+        return EventCount(epoch + series.first, epoch + series.last, series.count)
 
     def _warn(self, message: str, error: ForbiddenError, namespace: str) -> None:
         if self._logged.is_new(namespace):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -126,6 +127,16 @@ def test_a_namespace_that_is_being_deleted_lacks_no_right_and_takes_events_once_
         assert [kept["note"] for kept in server.run(scenario)] == ["no such image"]
     assert server.calls == ["POST /apis/events.k8s.io/v1/namespaces/ns/events"] * 2
     assert [line for line in logs if line["log_level"] == "warning"] == []
+
+
+def test_after_the_clock_was_corrected_events_have_the_new_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(events: EventRecorder) -> None:
+        clock = asyncio.get_running_loop().time
+        monkeypatch.setattr(time, "time", lambda: 1_800_000_000 + clock())
+        events.record(OCCURRENCE)
+
+    (kept,) = Server().run(scenario)
+    assert kept["eventTime"].startswith("2027-01-15T")
 
 
 def test_an_api_server_that_is_away_stops_nothing() -> None:
