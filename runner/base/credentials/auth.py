@@ -47,7 +47,8 @@ class HostEnvironment:
     @classmethod
     def of_process(cls) -> HostEnvironment:
         """Return those of this process."""
-        return cls(dict(os.environ), Path.home())
+        # Not `Path.home`, which fails for a user without HOME and without an entry in /etc/passwd.
+        return cls(dict(os.environ), Path(os.path.expanduser("~")))  # noqa: PTH111
 
 
 def pod_namespace(host: HostEnvironment) -> str | None:
@@ -201,14 +202,13 @@ def _in_cluster(host: HostEnvironment) -> KubeConfig:
         authority = (folder / "ca.crt").read_bytes()
     except OSError as error:
         raise ConfigError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}; is the token mounted?") from error
-    space = folder / "namespace"
     return KubeConfig(
         cluster={
             "server": f"https://[{address}]:{port}" if ":" in address else f"https://{address}:{port}",
             "certificate-authority-data": base64.b64encode(authority).decode(),
         },
         user={"tokenFile": str(folder / "token")},
-        namespace=space.read_text(encoding="utf-8").strip() if space.exists() else "default",
+        namespace=pod_namespace(host) or "default",
         origin=str(folder),
     )
 
@@ -256,8 +256,9 @@ def choose_proxy(cluster: Mapping[str, Any], environ: Mapping[str, str]) -> str 
         return None
     if "://" not in proxy:
         proxy = f"http://{proxy}"
-    if not proxy.startswith(("http://", "https://")):
-        raise ConfigError(f"proxy {proxy!r} of {server.geturl()} is not supported; use an http:// or https:// proxy")
+    if not kubeconfig.is_http(proxy):
+        shown = proxy.rpartition("@")[2]  # without a password
+        raise ConfigError(f"proxy {shown!r} of {server.geturl()} is not supported; use an http:// or https:// proxy")
     return proxy
 
 

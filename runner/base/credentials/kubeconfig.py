@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -104,9 +105,18 @@ def _find(entries: Mapping[str, _Entry], what: str, name: str, origin: str) -> _
     return entries[name]
 
 
+def is_http(url: str) -> bool:
+    """Return whether an HTTP server can have this URL."""
+    try:
+        parts = urlsplit(url)
+        return url.startswith(("https://", "http://")) and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, for example
+        return False
+
+
 def _whole_cluster(entry: _Entry) -> dict[str, Any]:
     cluster = dict(entry.value)
-    if not str(cluster.get("server") or "").startswith(("https://", "http://")):
+    if not is_http(str(cluster.get("server") or "")):
         server = cluster.get("server") or "nothing"
         raise ConfigError(f"{entry.file}: the cluster's server is {server}; write server: https://host:port")
     _embed(cluster, "certificate-authority", entry.file)

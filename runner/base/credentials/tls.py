@@ -25,7 +25,10 @@ def context(cluster: Mapping[str, Any], user: Mapping[str, Any], origin: str) ->
     """Build the context for a kubeconfig's cluster and user; None for a server without TLS."""
     if not str(cluster["server"]).startswith("https://"):
         return None
-    made = ssl.create_default_context(cadata=_authorities(cluster, origin))
+    try:
+        made = ssl.create_default_context(cadata=_authorities(cluster, origin))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"{origin}: certificate-authority contains an invalid certificate: {error}") from error
     # Python 3.13 began to refuse authorities without an Authority Key Identifier. RFC 5280 requires one, but
     # many clusters have none, and Go's clients accept them.
     made.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -42,15 +45,15 @@ def context(cluster: Mapping[str, Any], user: Mapping[str, Any], origin: str) ->
 
 def add_client_certificate(made: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
     """Load a client certificate and its key, both in PEM."""
-    with tempfile.TemporaryDirectory(prefix="ansible-operator-") as folder:
-        # The ssl module reads keys from files only.
-        pair = Path(folder) / "pair.pem"
-        pair.touch(0o600)
-        pair.write_bytes(certificate + b"\n" + key)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="ansible-operator-") as folder:
+            # The ssl module reads keys from files only.
+            pair = Path(folder) / "pair.pem"
+            pair.touch(0o600)
+            pair.write_bytes(certificate + b"\n" + key)
             made.load_cert_chain(pair, password=_no_password)
-        except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(f"{origin}: the client certificate or its key cannot be used: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{origin}: the client certificate or its key cannot be used: {error}") from error
 
 
 def decode(section: Mapping[str, Any], field: str, origin: str) -> bytes:

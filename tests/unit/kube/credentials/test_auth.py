@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import os
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -190,6 +192,47 @@ async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_us
     assert (await found.headers())["Authorization"] == "Bearer t"
 
 
+async def test_a_machine_without_room_for_temporary_files_leaves_the_old_credentials_in_use(
+    load: Load, write_kubeconfig: KubeConfigFile, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = authority.issue("jane")
+    user = {"client-certificate-data": encoded(jane.certificate), "client-key-data": encoded(jane.key)}
+    found = await load({"token": "t"}, "https://x")
+    write_kubeconfig("https://x", user=user)
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    await found.refresh()
+    assert (await found.headers())["Authorization"] == "Bearer t"
+
+
+async def test_a_plugins_certificate_is_read_again_once_there_is_room_for_temporary_files(
+    load: Load, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jane = authority.issue("jane")
+    plugin = Plugin(tmp_path)
+    found = await load(
+        plugin.user({"clientCertificateData": jane.certificate.decode(), "clientKeyData": jane.key.decode()}),
+        "https://x",
+    )
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with pytest.raises(ApiUnavailableError, match="/nowhere"):
+        await found.headers()
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    await found.headers()
+    assert plugin.runs == 2
+
+
+@pytest.mark.parametrize("proxy", ["http://proxy:port", "http://", "socks5://proxy"])
+def test_an_invalid_proxy_is_an_error_that_names_it(proxy: str) -> None:
+    with pytest.raises(ConfigError, match=f"proxy '{proxy}'"):
+        auth.choose_proxy({"server": "https://x"}, {"HTTPS_PROXY": proxy})
+
+
+def test_a_user_without_a_home_has_a_host_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    assert HostEnvironment.of_process().home == Path("~")
+
+
 async def test_refreshes_in_quick_succession_read_the_credentials_once(
     load: Load, write_kubeconfig: KubeConfigFile
 ) -> None:
@@ -297,6 +340,12 @@ async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(load: Load)
 async def test_users_that_can_never_work_are_refused_at_once(load: Load, user: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         await load(user, "https://x")
+
+
+async def test_an_authority_that_is_no_certificate_is_an_error_that_names_it(load: Load) -> None:
+    authority = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"
+    with pytest.raises(ConfigError, match="certificate-authority"):
+        await load({}, "https://x", **{"certificate-authority-data": encoded(authority)})
 
 
 # TLS

@@ -102,6 +102,9 @@ def test_a_command_without_a_slash_is_not_made_absolute(tmp_path: Path) -> None:
         ({"users": [{"user": {}}]}, None, "an entry of users has no name"),
         (named("cluster", k={}), None, "server is nothing; write server: https"),
         (named("cluster", k={"server": "host:6443"}), None, "server is host:6443"),
+        (named("cluster", k={"server": "https://host:port"}), None, "server is https://host:port"),
+        (named("cluster", k={"server": "https://[::1"}), None, r"server is https://\[::1"),
+        (named("cluster", k={"server": "https://"}), None, "server is https://;"),
         (named("cluster", k={"server": "https://x", "certificate-authority": "nope"}), None, "nope: cannot be read"),
     ],
 )
