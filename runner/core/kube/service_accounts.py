@@ -95,7 +95,12 @@ async def _resolve(client: Client, written: str, names: tuple[str, ...]) -> str:
 
 async def _may_impersonate(client: Client, account: str) -> bool:
     namespace, _, name = account.partition("/")
-    return await rights.is_allowed(client, Right("", namespace, "", "serviceaccounts", "impersonate", name))
+    try:
+        return await rights.is_allowed(client, Right("", namespace, "", "serviceaccounts", "impersonate", name))
+    except ApiError as error:
+        if isinstance(error, PASSING):
+            raise
+        return False
 
 
 async def _own_user(client: Client) -> str:

@@ -25,6 +25,8 @@ class Server:
     user: str = OPERATOR
     unreadable: set[str] = field(default_factory=set)
     impersonated: set[str] = field(default_factory=set)
+    reviews: ApiError | None = None
+    """Answer to reviews of access, if they fail."""
     error: ApiError | None = None
     credentials: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(namespace="home"))
 
@@ -35,6 +37,8 @@ class Server:
                 raise self.error
             return {"status": {"userInfo": {"username": self.user}}}
         if path.endswith("selfsubjectaccessreviews"):
+            if self.reviews:
+                raise self.reviews
             asked = body["spec"]["resourceAttributes"]
             assert (asked["verb"], asked["resource"]) == ("impersonate", "serviceaccounts")
             return {"status": {"allowed": f"{asked['namespace']}/{asked['name']}" in self.impersonated}}
@@ -94,6 +98,15 @@ def test_if_no_account_may_be_read_the_right_to_impersonate_decides() -> None:
     assert resolved(Server(set(), unreadable=unread, impersonated={"home/shop-runs"}), "runs") == "home/shop-runs"
     assert resolved(Server(set(), unreadable=unread, impersonated={"home/runs"}), "runs") == "home/runs"
     assert resolved(Server(set(), unreadable=unread), "runs") == "home/runs"
+
+
+def test_an_operator_that_may_not_review_its_rights_starts_with_the_name_as_it_is_written() -> None:
+    unread = {"home/shop-runs", "home/runs"}
+    server = Server(set(), unreadable=unread, reviews=ForbiddenError("no", status=403))
+    assert resolved(server, "runs") == "home/runs"
+    server.reviews = ServerError("busy", status=503)
+    with pytest.raises(ServerError):
+        resolved(server, "runs")
 
 
 def test_without_the_own_user_name_there_is_no_prefix() -> None:
