@@ -132,7 +132,7 @@ def authorized(text: Text, reviews: AccessReviews) -> dict[str, Handler]:
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
             return _refusal(401, "bearer token required")
         try:
             review = await reviews.review(token.strip())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
-from runner.app.metrics_access import AccessReview, AccessReviews, AccessVerdict
+from runner.app.metrics_access import PATH, AccessReview, AccessReviews, AccessVerdict, authorized
 from runner.values.errors import ApiUnavailableError
 
 USER = {"username": "system:serviceaccount:a:b", "uid": "1", "groups": ["g"], "extra": {"k": ["v"]}}
@@ -76,6 +78,14 @@ async def test_an_answer_is_cached_for_a_while(*, allowed: bool, lasting: float)
     assert len(server.requests) == 2
     server.now, server.allowed = lasting, not allowed
     assert (await judged(reviews)).verdict is (AccessVerdict.REFUSED if allowed else AccessVerdict.ALLOWED)
+
+
+async def test_a_token_that_no_server_can_issue_is_refused_without_a_review() -> None:
+    server = Server()
+    handler = authorized(lambda: asyncio.sleep(0, b""), server.reviews())[PATH]
+    # The headers as aiohttp reads the byte 0xff.
+    response = await handler(cast("web.Request", SimpleNamespace(headers={"Authorization": "Bearer \udcff"})))
+    assert (response.status, server.requests) == (401, [])
 
 
 async def test_concurrent_requests_with_one_token_cause_one_review() -> None:
