@@ -59,7 +59,7 @@ class DeselectedObjects:
 
     def look(self, key: ObjectKey) -> None:
         """Read an object soon that is not selected any more, or that has changed."""
-        if key not in self._selected and any(key in keys for keys in self._deleting.values()):
+        if self._is_deleting(key):
             self._due[key] = None
             self._is_due.set()
 
@@ -103,9 +103,13 @@ class DeselectedObjects:
             obj = await self._client.get(await self._discovery.find(self._gvk), key)
         except NotFoundError:
             return  # the watch is about to report it
-        if key not in self._selected and is_deleting(obj) and self._finalizer in finalizers_of(obj):
+        # The watch may have reported its end before the answer arrived, and reports it no second time.
+        if self._is_deleting(key) and is_deleting(obj) and self._finalizer in finalizers_of(obj):
             for change in self.objects.apply(str(key), Applied(obj)):
                 changed(change)
+
+    def _is_deleting(self, key: ObjectKey) -> bool:
+        return key not in self._selected and any(key in keys for keys in self._deleting.values())
 
     def _saw(self, keys: set[ObjectKey], key: ObjectKey, obj: Object | None) -> None:
         if obj is not None and is_deleting(obj) and self._finalizer in finalizers_of(obj):

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from runner.core.kube.cache import Change
 from runner.core.kube.client import EVERYTHING, Client, Selection
 from runner.core.kube.discovery import Discovery
 from runner.core.kube.informer import Informer
@@ -119,3 +120,31 @@ async def test_a_refused_read_is_logged_once_for_each_namespace(
     async with following(informer):
         await until(lambda: all(len(api.of(path)) > 1 for path in paths))
     assert capsys.readouterr().out.count("Cannot read objects outside the selection") == 2
+
+
+@pytest.mark.lengthy
+async def test_an_object_outside_the_selection_that_is_gone_when_its_read_is_answered_is_not_known(
+    api: Api, informer: Informer
+) -> None:
+    left, gone = left_object(api), asyncio.Event()
+
+    async def read(request: web.Request) -> web.StreamResponse:
+        gone.set()  # the watch reports the deletion while the answer is on its way
+        await asyncio.sleep(0.2)
+        return await api.reply(left)(request)
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        is_selected = "labelSelector" in request.query
+        if "watch" in request.query:
+            return await api.stream(*(["stay"] if is_selected else [gone, api.event("DELETED", left), "stay"]))(request)
+        return await (api.page(3) if is_selected else api.page(4, left))(request)
+
+    api.on(ALL, answer)
+    api.on(f"{DISCOVERY}/namespaces/ns/widgets/left", read)
+    changes: list[Change] = []
+    task = asyncio.create_task(informer.follow(changes.append))
+    await until(gone.is_set)
+    await asyncio.sleep(0.4)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (informer.all_keys(), changes) == ([], [])
