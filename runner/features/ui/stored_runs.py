@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ _MOST_OBJECTS = 100
 _MOST_DIFFS = 100
 _LONGEST = 20_000
 """Maximum length of an object's YAML and of a diff."""
+_MOST_VALUES = _LONGEST // 4
+"""More values are longer than that: each has a line. To write an object of a megabyte takes many seconds."""
 _HIDDEN = "(hidden)"
 _NOT_SHOWN = frozenset({"managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"})
 _CHANGES = {"create": "created", "delete": "deleted"}
@@ -119,11 +122,11 @@ def details(root: Path, gvk: GVK, key: ObjectKey, ident: str) -> RunDetails | No
         result = data.get("res") if isinstance(data, dict) else None
         task += kind in TASK_STARTS
         if (kind in ENDS or kind in ITEM_ENDS) and isinstance(result, dict) and "results" not in result:
-            shown.objects += [
+            others = (
                 one for one in _objects(task, result) if (one.api_version, one.kind, one.namespace, one.name) != of
-            ]
-            shown.diffs += _diffs(task, result)
-    del shown.objects[_MOST_OBJECTS:], shown.diffs[_MOST_DIFFS:]
+            )
+            shown.objects += islice(others, _MOST_OBJECTS - len(shown.objects))
+            shown.diffs += islice(_diffs(task, result), _MOST_DIFFS - len(shown.diffs))
     return shown
 
 
@@ -215,4 +218,14 @@ def _lines(side: object) -> list[str]:
 
 
 def _dump(value: object) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=120)
+    part = _beginning(value, iter(range(_MOST_VALUES)))
+    return yaml.safe_dump(part, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _beginning(value: object, left: Iterator[int]) -> object:
+    """Return a value without the end of long texts, and without those in it for which none of `left` is left."""
+    if isinstance(value, dict):
+        return {name: _beginning(item, left) for name, item in value.items() if next(left, None) is not None}
+    if isinstance(value, list):
+        return [_beginning(item, left) for item in value if next(left, None) is not None]
+    return value[:_LONGEST] if isinstance(value, str) else value

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runner.core.engine import run_dir
 from runner.core.engine.artifacts import point_latest
@@ -119,6 +120,31 @@ def test_objects_that_tasks_return_are_shown_without_values_of_secrets(artifacts
     assert found.objects[1].yaml == "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: shop\n"
     assert [each.text for each in found.diffs] == ["The differences of a Secret are not shown."]
     assert "aHVudGVyMg" not in str(found)
+
+
+@pytest.mark.lengthy
+def test_only_what_is_shown_of_many_large_objects_is_written(
+    artifacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {**CONFIG_MAP, "spec": {"text": "a" * 100_000, "list": [{"a": number} for number in range(6000)]}}
+    several = {"changed": True, "result": {"results": [{"result": large}] * 2 + [{"result": CONFIG_MAP}] * 200}}
+    diff = {"before": {"a": 1}, "after": large}
+    keep(artifacts, SECOND, start("One"), *[ended("item_on_ok", res={**several, "diff": diff})] * 3)
+    written: list[int] = []
+    dump = yaml.safe_dump
+
+    def counted(value: Any, **form: Any) -> str:
+        written.append(len(json.dumps(value)))
+        text: str = dump(value, **form)
+        return text
+
+    monkeypatch.setattr(yaml, "safe_dump", counted)
+    found = details(tmp_path)
+    assert [len(each.yaml) for each in found.objects[:2]] == [20_000, 20_000]
+    assert found.objects[0].yaml.startswith("apiVersion: v1\nkind: ConfigMap\n")
+    assert (len(found.objects), len(found.diffs)) == (100, 3)
+    assert len(written) == 100 + 3 * 2
+    assert max(written) < 60_000
 
 
 @pytest.mark.parametrize(
