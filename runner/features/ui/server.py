@@ -207,7 +207,7 @@ class OperatorPage(Part):
         url = await page.start(self._address)
         operator.stack.push_async_callback(page.close)
         _log.info("Serving the status page", url=url)
-        return {}
+        return {"status page": views.follow}
 
 
 def name_of(settings: Settings, pod_namespace: str | None) -> str:

@@ -39,6 +39,8 @@ _MOST_RUNS = 50
 _SHORT, _LONG = 300, 4000
 """Maximum length of a message in a list and in detail views."""
 _ORDER = {"running": 0, "waiting": 1, "delayed": 2}
+_SETTLING = 60.0
+"""Seconds."""
 _MOST_LINES = 2
 """Lines of a message in a list: reason and location."""
 _MOST_DETAILS = 10
@@ -109,6 +111,12 @@ class Views:
         self._states = ObjectStates(list(kinds))
         self._reading = asyncio.Semaphore(1)
         """Only one thread reads run folders."""
+
+    async def follow(self) -> None:
+        """Forget deleted objects until canceled, also while no page is open."""
+        while True:
+            await asyncio.sleep(_SETTLING)
+            self._settle()
 
     def fingerprint(self) -> tuple[object, ...]:
         """Return a value that changes whenever a view can have changed."""

@@ -98,6 +98,18 @@ def fail_one(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> Job:
     return job
 
 
+@pytest.mark.virtual_time
+async def test_the_secrets_and_failures_of_deleted_objects_are_forgotten_while_no_page_is_open(
+    make_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    kind, journal = AKind(), Journal(lambda: 0.0)
+    fail_one(cast("Shown", Namespace(journal=journal)), make_job, key=ObjectKey("shop", "deleted"))
+    following = asyncio.create_task(views_of(kind, journal, tmp_path).follow())
+    await asyncio.sleep(61)
+    following.cancel()
+    assert (journal.secrets, journal.streaks) == ({}, {})
+
+
 def succeed(shown: Shown, make_job: Callable[..., Job], **changes: Any) -> None:
     """Have a run succeed."""
     job = make_job(content=Role("memcached", Path("/roles/memcached")), **changes)
