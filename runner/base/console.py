@@ -22,6 +22,7 @@ _DEBUG = frozenset({"debug", "ansible.builtin.debug", "ansible.legacy.debug"})
 _MESSAGES = frozenset({"runner_on_ok", "runner_item_on_ok"})
 _STARTS = frozenset({"playbook_on_task_start", "playbook_on_handler_task_start"})
 _MOST_DETAILS = 3
+_MOST_PARTS = 10
 _LONGEST = 2000
 """Characters of a line."""
 
@@ -138,11 +139,11 @@ _RENDERERS: Mapping[str, Callable[[Mapping[str, Any]], Line]] = {
 def _debug_message(output: str) -> str:
     """Return the message in the output of a `debug` task; the whole output if it has another format."""
     rest = output
-    while rest:
+    for _ in range(_MOST_PARTS):
         _, _, rest = rest.partition(" => ")
         try:
             result = json.loads(rest)
-        except ValueError:
+        except (ValueError, RecursionError):  # this part is the label of an item
             continue
         message = result.get("msg", result) if isinstance(result, dict) else result
         return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)

@@ -196,6 +196,20 @@ def test_any_other_record_has_a_line_with_all_of_its_fields(record: dict[str, An
     assert console.line(record).text == text
 
 
+def test_the_text_of_an_item_neither_fails_nor_delays_the_line_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    nested = {**RUN, **DEBUG, "output": f"ok: [localhost] => (item=[ => {'[' * 100_000})"}
+    assert console.line(nested).text.startswith("Memcached default/mc: ok: [localhost] => (item=[ => [[[")
+    tries: list[str] = []
+
+    def loads(text: str) -> object:
+        tries.append(text)
+        raise ValueError
+
+    monkeypatch.setattr(json, "loads", loads)
+    console.line({**RUN, **DEBUG, "output": "ok: [localhost]" + " => " * 1000})
+    assert len(tries) < 20
+
+
 def test_a_line_begins_with_the_time_of_day_here() -> None:
     shown = console.line({"msg": "Stopped", "level": "info", "ts": "2026-11-29T22:41:03.786336Z"}).text
     assert re.fullmatch(r"\d\d:\d\d:03 Stopped", shown)
