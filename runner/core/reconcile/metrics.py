@@ -65,7 +65,7 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
             "Creation time of the object in seconds since the epoch",
             (
                 f'{{group="{gvk.group}",version="{gvk.version}",kind="{gvk.kind}",namespace="{key.namespace}",'
-                f'name="{key.name}"}} {created!r}'
+                f'name="{_escaped(key.name)}"}} {created!r}'
                 for gvk, ages in objects.items()
                 for key, created in ages
             ),
@@ -88,6 +88,11 @@ def _render(objects: Mapping[GVK, list[tuple[ObjectKey, float]]], seconds: Mappi
         ),
     ]
     return "".join(parts).encode()
+
+
+def _escaped(name: str) -> str:
+    """Return the name of an object as the value of a label: those of Roles can contain any character."""
+    return name.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[str]) -> str:

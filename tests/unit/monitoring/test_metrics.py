@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from runner import __version__
 from runner.base.meters import Meters
@@ -141,6 +142,18 @@ async def test_objects_are_shown_with_their_creation_and_counted_by_namespace() 
     assert await lines(metrics, "ansible_operator_watch_age_seconds") == [
         f"ansible_operator_watch_age_seconds{{{KIND}}} 12.5"
     ]
+
+
+async def test_names_of_objects_are_values_of_labels_whatever_they_contain() -> None:
+    metrics = Metrics()
+    strange = 'a"} 1\nfake{x="\\'  # the API server permits it in the names of Roles
+    metrics.add_objects(THING, lambda: [(ObjectKey("shop", strange), 1.0)], lambda: None)
+    (family,) = [
+        family
+        for family in text_string_to_metric_families((await metrics.text()).decode())
+        if family.name == "resource_created_at_seconds"
+    ]
+    assert [sample.labels["name"] for sample in family.samples] == [strange]
 
 
 async def test_a_watch_that_has_received_nothing_yet_has_no_age() -> None:
