@@ -26,7 +26,7 @@ from runner.core.status.conditions import Condition
 from runner.core.status.report import OwnStatus, StatusField
 from runner.core.watches.policy import MODES, RunMode, mode_of, strictest
 from runner.core.watches.watch import NEXT_CHANGE, Watch
-from runner.values.errors import TerminalError
+from runner.values.errors import TerminalError, shortened
 from runner.values.lease_guard import Leadership, LeaseGuard
 from runner.values.objects import (
     MODE,
@@ -49,8 +49,8 @@ VERBOSITY = PREFIX + "verbosity"
 MAX_RUNNER_ARTIFACTS = PREFIX + "max-runner-artifacts"
 
 MAX_VERBOSITY = 7
-_LONGEST = 40
-"""Characters of a value in a message."""
+_LONGEST, _LONGEST_ERROR = 40, 200
+"""Characters of a value in a message, and of an error that contains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +141,8 @@ def _duration(annotations: dict[str, str], name: str) -> float | None:
         return max(duration.parse(text), 0.0)
     except ValueError as error:
         raise TerminalError(
-            f"annotation {name}: {error}; write a duration such as 10m, 1h30m or 0s (off). "
-            "The object is not run until it changes",
+            f"annotation {name}: {shortened(str(error), _LONGEST_ERROR)}; "
+            "write a duration such as 10m, 1h30m or 0s (off). The object is not run until it changes",
         ) from error
 
 
@@ -171,7 +171,7 @@ def _integer(
         value = lowest - 1
     if value < lowest or (highest is not None and value > highest):
         bounds = f"from {lowest} to {highest}" if highest is not None else f"of at least {lowest}"
-        warnings.append(f"annotation {name}: {text!r} is not used; write a whole number {bounds}")
+        warnings.append(f"annotation {name}: {text[:_LONGEST]!r} is not used; write a whole number {bounds}")
         return None
     return value
 

@@ -21,6 +21,7 @@ from runner.core.engine.run_secrets import RunSecrets
 from runner.core.proxy.identity import RunStats
 from runner.core.reconcile import run_access
 from runner.core.reconcile.attempt import (
+    MAX_RUNNER_ARTIFACTS,
     RECONCILE_PERIOD,
     RUN_TIMEOUT,
     VERBOSITY,
@@ -163,6 +164,19 @@ def test_an_object_with_an_invalid_mode_does_not_run() -> None:
     obj: Object = {"metadata": {"name": "one", "namespace": "default", "annotations": {MODE: "aprove"}}}
     with pytest.raises(TerminalError, match="'aprove' is invalid; write plan, approve or apply"):
         _overrides(watch_value(), SETTINGS, obj)
+
+
+def test_a_message_about_an_annotation_contains_only_the_beginning_of_its_value() -> None:
+    def annotated(name: str) -> Object:
+        return {"metadata": {"annotations": {name: "x" * 200_000}}}
+
+    for name in (RECONCILE_PERIOD, RUN_TIMEOUT, MODE):
+        with pytest.raises(TerminalError) as raised:
+            _overrides(watch_value(), SETTINGS, annotated(name))
+        assert len(str(raised.value)) < 500
+    for name in (VERBOSITY, MAX_RUNNER_ARTIFACTS):
+        (warning,) = _overrides(watch_value(), SETTINGS, annotated(name)).warnings
+        assert len(warning) < 500
 
 
 def test_the_condition_names_limited_annotations_until_they_are_changed() -> None:
