@@ -16,6 +16,7 @@ import asyncio
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from http.client import responses
@@ -137,6 +138,9 @@ class Proxy:
         if (refused := authenticate(self._identities, call)) is not None:
             return refused
         if len(call.run.connections) > _MOST_CONNECTIONS:
+            # It is closed: open, it would occupy memory, and the run's other connections would be refused too.
+            call.run.connections.discard(call.client)
+            call.head = replace(call.head, keep_alive=False)
             return refusal(429, f"the run has more than {_MOST_CONNECTIONS} connections: use fewer, or close idle ones")
         if (receive := self._own_paths.get(call.info.path)) is not None:
             return await receive(call)

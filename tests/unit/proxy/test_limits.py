@@ -81,7 +81,8 @@ async def test_a_run_has_a_limited_number_of_connections_and_its_end_closes_the_
     for each in (first, second, first):
         assert (await each.ask(stage.request())).status == 200
     assert (await third.ask(stage.request())).status == 429
-    third.close()
+    assert await third.is_closed()
+    assert (await second.ask(stage.request())).status == 200
     first.close()
     active = stage.identities.active(stage.token)
     assert active is not None
