@@ -10,21 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import repeat
 from typing import TypeAlias
 
 from runner.values.objects import Object, annotations_of, references_of
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LARGEST_SHIFT = 63
+_ENDLESS = repeat(None)
+_MOST_FIELDS = 20_000
+"""Fields that `read` needs. Each takes fifty times as much time as a value of JSON."""
 
 Field: TypeAlias = tuple[int, int | bytes]
 """Number and value of a field; fixed-size numbers are bytes."""
 
 
-def fields(data: bytes) -> Iterator[Field]:
-    """Yield the fields of a message in their order. Raises ValueError."""
+def fields(data: bytes, left: Iterator[object] = _ENDLESS) -> Iterator[Field]:
+    """Yield the fields of a message in their order, each of which takes an item of `left`. Raises ValueError."""
     at = 0
     while at < len(data):
+        if next(left, left) is left:
+            raise ValueError("too many fields")
         tag, at = _number(data, at)
         number, kind = tag >> 3, tag & 7
         if kind == _VARINT:
@@ -121,10 +127,10 @@ _REFERENCE_FLAGS = {6: "controller", 7: "blockOwnerDeletion"}
 def read(data: bytes) -> Object | None:
     """Parse an object's type and metadata, of a list those of its items; of a `Status` the message and UID.
 
-    None if the content is invalid.
+    None if the content is invalid, or has too many fields.
     """
     try:
-        return _read(data)
+        return _read(data, repeat(None, _MOST_FIELDS))
     except ValueError:
         return None
 
@@ -168,39 +174,39 @@ def _unknown(data: bytes) -> dict[int, bytes]:
     return parts
 
 
-def _read(data: bytes) -> Object:
+def _read(data: bytes, left: Iterator[object] = _ENDLESS) -> Object:
     parts = _unknown(data)
-    type_meta = dict(fields(parts.get(TYPE_META, b"")))
+    type_meta = dict(fields(parts.get(TYPE_META, b""), left))
     kind, raw = string(type_meta.get(_KIND)), parts.get(RAW, b"")
-    obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **read_object(raw)}
+    obj: Object = {"apiVersion": string(type_meta.get(_API_VERSION)), "kind": kind, **read_object(raw, left)}
     if kind.endswith("List"):
-        obj["items"] = [read_object(octets(value)) for number, value in fields(raw) if number == _ITEMS]
+        obj["items"] = [read_object(octets(value), left) for number, value in fields(raw, left) if number == _ITEMS]
     elif kind == "Status":
-        status = dict(fields(raw))
-        details = dict(fields(octets(status.get(_DETAILS, b""))))
+        status = dict(fields(raw, left))
+        details = dict(fields(octets(status.get(_DETAILS, b"")), left))
         obj["message"] = string(status.get(_MESSAGE))
         obj["details"] = {"uid": string(details.get(_UID_IN_DETAILS))}
     return obj
 
 
-def read_object(raw: bytes) -> Object:
-    """Parse the metadata in the message of an object. Raises ValueError."""
+def read_object(raw: bytes, left: Iterator[object] = _ENDLESS) -> Object:
+    """Parse the metadata in the message of an object; `left` is as for `fields`. Raises ValueError."""
     metadata: Object = {}
-    for number, value in fields(raw):
+    for number, value in fields(raw, left):
         if number == _METADATA:
-            _read_metadata(octets(value), metadata)
+            _read_metadata(octets(value), metadata, left)
     return {"metadata": {name: value for name, value in metadata.items() if value}}
 
 
-def _read_metadata(data: bytes, metadata: Object) -> None:
-    for number, value in fields(data):
+def _read_metadata(data: bytes, metadata: Object, left: Iterator[object]) -> None:
+    for number, value in fields(data, left):
         if number in _TEXTS:
             metadata[_TEXTS[number]] = string(value)
         elif number in _MAPS:
-            entry = dict(fields(octets(value)))
+            entry = dict(fields(octets(value), left))
             metadata.setdefault(_MAPS[number], {})[string(entry.get(1))] = string(entry.get(2))
         elif number in _TIMES:
-            seconds = dict(fields(octets(value))).get(1)
+            seconds = dict(fields(octets(value), left)).get(1)
             if isinstance(seconds, int):
                 metadata[_TIMES[number]] = _time(seconds)
         elif number == _GENERATION:
@@ -208,7 +214,7 @@ def _read_metadata(data: bytes, metadata: Object) -> None:
         elif number == _FINALIZERS:
             metadata.setdefault("finalizers", []).append(string(value))
         elif number == _REFERENCES:
-            metadata.setdefault("ownerReferences", []).append(_read_reference(octets(value)))
+            metadata.setdefault("ownerReferences", []).append(_read_reference(octets(value), left))
 
 
 def _time(seconds: int) -> str:
@@ -218,9 +224,9 @@ def _time(seconds: int) -> str:
         raise ValueError(f"invalid time {seconds}") from error
 
 
-def _read_reference(data: bytes) -> Object:
+def _read_reference(data: bytes, left: Iterator[object]) -> Object:
     reference: Object = {}
-    for number, value in fields(data):
+    for number, value in fields(data, left):
         if number in _REFERENCE_TEXTS:
             reference[_REFERENCE_TEXTS[number]] = string(value)
         elif number in _REFERENCE_FLAGS:

@@ -54,6 +54,20 @@ def test_the_metadata_of_an_answer_is_read_as_in_json() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"\x10\x00" * 30_000,
+        message(1, b"j\x00" * 30_000),
+        message(1, b"") * 30_000,
+        message(1, message(12, text(1, "a") + text(2, "b")) * 8_000),
+        message(1, message(13, b"\x30\x01" * 30_000)),
+    ],
+)
+def test_an_object_with_too_many_fields_is_not_read(raw: bytes) -> None:
+    assert protobuf.read(b"k8s\0" + KIND + message(2, raw)) is None
+
+
 def test_the_items_of_a_list_and_the_uid_of_a_deleted_object_are_read() -> None:
     def answer(kind: str, raw: bytes) -> dict[str, Any]:
         return protobuf.read(b"k8s\0" + message(1, text(1, "v1") + text(2, kind)) + message(2, raw)) or {}
