@@ -240,9 +240,10 @@ class Writes:
             )
             return OwnerMark.NONE, None
         parsed = call.parsed()
-        if not parsed.is_complete:
-            self._warn(call, "Cannot add the owner: the object is too large or too deep; set the owner in the role")
         if (obj := parsed.object) is None or not parsed.is_complete:
+            self._warn(
+                call, "Cannot add the owner: the object is too large, too deep or invalid; set the owner in the role"
+            )
             return OwnerMark.NONE, None
         definition = obj if run.owner_annotations else self._without_annotations(call, obj)
         owned, creates = Ownership(definition, OwnerMark.NONE), None

@@ -320,8 +320,19 @@ async def test_an_object_that_nests_too_deeply_for_an_owner_is_forwarded_with_a_
         seen = await send(stage, start, body, f"Content-Type: {media}")
     assert seen.body == body
     (warning,) = (line for line in logs if line["log_level"] == "warning")
-    assert warning["event"] == "Cannot add the owner: the object is too large or too deep; set the owner in the role"
+    assert warning["event"].startswith("Cannot add the owner: the object is too large, too deep or invalid; set the")
     assert cluster.reports == [("wrote configmaps of sample", "a")]
+
+
+async def test_an_object_with_half_a_character_which_the_api_server_accepts_is_forwarded_with_a_warning(
+    stage: Stage,
+) -> None:
+    body = b'{"kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "caf\\udce9"}}'
+    with capture_logs() as logs:
+        seen = await send(stage, f"POST {PATH}", body)
+    assert seen.body == body
+    (warning,) = (line for line in logs if line["log_level"] == "warning")
+    assert warning["event"].startswith("Cannot add the owner: the object is too large, too deep or invalid")
 
 
 async def test_a_client_that_waits_for_leave_gets_it(stage: Stage) -> None:
