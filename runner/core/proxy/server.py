@@ -27,7 +27,7 @@ from runner.base import log
 from runner.base.credentials.auth import Credentials
 from runner.core.kube import answers, rights, service_accounts
 from runner.core.proxy import request
-from runner.core.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, refusal
+from runner.core.proxy.calls import Answer, Call, Content, Handler, Observer, Proceed, Whole, refusal
 from runner.core.proxy.handlers.authenticate import authenticate, kubeconfig
 from runner.core.proxy.handlers.forward import Forward
 from runner.core.proxy.http import messages
@@ -262,7 +262,9 @@ class _Client:
             headers.append((b"Transfer-Encoding", b"chunked"))
         if not keep:
             headers.append((b"Connection", b"close"))
-        await self._send(_render(answer, headers), answer.content, chunked=chunked)
+        # The client of a HEAD would read the content of a refusal as the next response.
+        content = Whole(b"") if call.head.method == "HEAD" else answer.content
+        await self._send(_render(answer, headers), content, chunked=chunked)
         return keep
 
     async def _tunnel(self, answer: Answer, upgraded: ServerConnection) -> NoReturn:

@@ -79,6 +79,14 @@ async def test_without_a_token_nothing_is_passed_on(stage: Stage, headers: str) 
     assert not stage.api.seen
 
 
+async def test_a_refused_head_has_no_content_so_that_the_next_response_is_read(stage: Stage) -> None:
+    wire = await stage.connect()
+    token, stage.token = stage.token, "wrong"
+    assert (await wire.ask(stage.request("HEAD /api/v1/pods"), to_head=True)).status == 401
+    stage.token = token
+    assert (await wire.ask(stage.request())).status == 200
+
+
 async def test_open_requests_of_a_run_end_with_it(stage: Stage) -> None:
     stage.api.answers(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
     wire = await stage.connect()
