@@ -25,7 +25,7 @@ from runner.base import log
 from runner.base.monitoring import endpoints
 from runner.core.reconcile.feature import Operator, Part
 from runner.core.reconcile.run_access import LOOPBACK
-from runner.values.errors import ConfigError
+from runner.values.errors import ConfigError, shortened
 
 ADDRESS_VARIABLE = "OSDK_METRICS_ADDRESS"
 """Variable with the address for `osdk_metric`."""
@@ -53,7 +53,9 @@ _OF_BROWSERS = ("Origin", "Sec-Fetch-Site")
 _MOST_METRICS = 1000
 _LARGEST = 64 << 10
 """Maximum size of a document in bytes."""
-_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,199}")
+_LONGEST = 1000
+"""Characters of a description. Names and descriptions remain in memory, and are sent with each scrape."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, math.inf)
 """Default buckets of Prometheus' clients."""
 _log = log.get(__name__)
@@ -164,7 +166,9 @@ class UserMetrics:
 
     def _new(self, name: str, kind: str, description: str) -> _Metric:
         if not _NAME.fullmatch(name) or name.startswith("__"):
-            raise BadMetricError(f"invalid metric name {name!r}: use letters, digits and underscores")
+            raise BadMetricError(
+                f"invalid metric name {name[:_LONGEST]!r}: use at most 200 letters, digits and underscores"
+            )
         if name.startswith(OWN_NAMES):
             raise BadMetricError(f"{name} is reserved for metrics of the operator: use another name")
         other = next((self._taken[shown] for end in _SUFFIXES[kind] if (shown := name + end) in self._taken), None)
@@ -172,7 +176,7 @@ class UserMetrics:
             raise BadMetricError(f"samples of {name} would have the same name as samples of {other}: use another name")
         if len(self._metrics) >= _MOST_METRICS:
             raise BadMetricError(f"maximum of {_MOST_METRICS} metrics of roles reached: use fewer names")
-        return _Metric(kind, description, self._clock)
+        return _Metric(kind, shortened(description, _LONGEST), self._clock)
 
 
 class RoleMetrics(Part):

@@ -110,11 +110,18 @@ def test_names_of_the_operators_own_series_are_reserved() -> None:
     assert all(name.startswith(OWN_NAMES) for name in names)
 
 
+def test_a_long_description_is_shortened(metrics: UserMetrics) -> None:
+    metrics.take(json.dumps({"name": "a_metric", "description": "d" * 60_000, "counter": {}}).encode())
+    assert len(metrics.text()) < 1100
+
+
 def test_a_role_that_makes_names_up_costs_bounded_memory(metrics: UserMetrics) -> None:
     for number in range(1000):
         post(metrics, "counter", f"n{number}")
     with pytest.raises(BadMetricError, match="1000 metrics"):
         post(metrics, "counter", "one_more")
+    with pytest.raises(BadMetricError, match="at most 200 letters"):
+        post(metrics, "histogram", "n" * 201)
     post(metrics, "counter", "n7", increment=True)
     assert shown(metrics)["n7"] == 1
 
