@@ -146,8 +146,9 @@ def configuration(added: Mapping[str, str], environ: Mapping[str, str], cwd: Pat
         "env/envvars": json.dumps(_environment(added, environ)),
         "env/settings": json.dumps({"pexpect_timeout": 1}),
     }
-    if environ.get("ANSIBLE_CONFIG"):
-        files["project/ansible.cfg"] = ansible_configs(environ, cwd)[0].read_text(encoding="utf-8")
+    config = ansible_configs(environ, cwd)[0]
+    if environ.get("ANSIBLE_CONFIG") and os.access(config, os.R_OK):  # Ansible ignores a missing file, and any encoding
+        files["project/ansible.cfg"] = config.read_text(encoding="utf-8", errors="replace")
     return files
 
 

@@ -114,6 +114,14 @@ def test_ansibles_own_definitions_decide_which_settings_a_pod_gets(tmp_path: Pat
     assert payload.unknown_variables({**given, **kept}) == ["ANSIBLE_HASHI_VAULT_TOKEN"]
 
 
+def test_a_pod_gets_the_configured_ansible_cfg_in_any_encoding_if_it_exists(tmp_path: Path) -> None:
+    config = tmp_path / "own.cfg"
+    environ = {"ANSIBLE_CONFIG": str(config)}
+    assert "project/ansible.cfg" not in payload.configuration({}, environ, tmp_path)
+    config.write_bytes("# Größe\n[defaults]\nforks = 3\n".encode("latin-1"))
+    assert "forks = 3" in payload.configuration({}, environ, tmp_path)["project/ansible.cfg"]
+
+
 def test_the_kubeconfig_names_the_agents_port_and_the_runs_token(order: Callable[..., Any], project: Path) -> None:
     _, folder = order(Role("main", project / "roles/main"))
     found = json.loads((folder / "env/kubeconfig").read_text())
