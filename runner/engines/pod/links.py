@@ -324,8 +324,8 @@ class Links:
         self.refused = 0
         """Connections that were refused: an invalid HELLO, an unknown run, a wrong token, another agent."""
 
-    async def start(self, host: str, port: int, context: ssl.SSLContext) -> int:
-        """Listen on `port`, or on a free one if it is 0; return it. Raises OSError."""
+    async def start(self, host: str | None, port: int, context: ssl.SSLContext) -> int:
+        """Listen on `port`, or on a free one if it is 0; return it. None means all interfaces. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _Accepted(self, context), host, port, backlog=_BACKLOG)
         bound: int = self._server.sockets[0].getsockname()[1]

@@ -40,7 +40,6 @@ from runner.values.objects import Object, references_of
 _NAME = "ansible-operator-pods"
 """Name in the server's certificate: agents reach it at various addresses."""
 _FILES = ("ca.crt", "ca.key")
-_ANYWHERE = "0.0.0.0"  # noqa: S104 - pods connect from other nodes
 _PORT = 8444
 """Port of the Service for pods."""
 _METRICS = "OSDK_METRICS_ADDRESS"
@@ -124,7 +123,7 @@ async def _listen(links: Links, at: str, issued: Certificates) -> int:
     """Start the server for agents; return its port. Raises ConfigError if it cannot listen."""
     host, _, port = at.rpartition(":")
     try:
-        return await links.start(host.strip("[]") or _ANYWHERE, int(port), issued.context)
+        return await links.start(host.strip("[]") or None, int(port), issued.context)
     except OSError as error:
         raise ConfigError(f"--pods-bind-address: cannot listen on {at}: {error.strerror or error}") from error
 

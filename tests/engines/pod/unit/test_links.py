@@ -18,11 +18,12 @@ from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, HEADER, Exit, Kind
 from runner.core.proxy.http import limits
 from runner.core.proxy.http.limits import LARGE, Turns
-from runner.engines.pod.certificates import issue, make_authority, server_context
+from runner.engines.pod.certificates import Certificates, issue, make_authority, server_context
 from runner.engines.pod.connection import MalformedError, parse
 from runner.engines.pod.links import AgentEnd, ClosedError, Link, Links
+from runner.engines.pod.setup import _listen
 from runner.engines.pod.spool import Frame
-from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
+from tests.kit.agents import NAME, ORDER, RUN, TOKEN, Client, Operator, Pod, ending, free_port, receive_all
 from tests.kit.wait import patience, until
 
 StartPod = Callable[..., Pod]
@@ -647,6 +648,16 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         pass
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+async def test_an_address_without_a_host_serves_clusters_with_ipv6_only() -> None:
+    server, port = Links(asyncio.Protocol), free_port()
+    assert await _listen(server, f":{port}", Certificates(make_authority(), [NAME])) == port
+    for host in ("127.0.0.1", "::1"):
+        _, writer = await asyncio.open_connection(host, port)
+        writer.close()
+    await server.close()
 
 
 @pytest.mark.virtual_time
