@@ -252,7 +252,8 @@ async def _tunnel(connection: ServerConnection, proxy: SplitResult, server: Spli
     """Open a tunnel through an HTTP proxy by CONNECT (RFC 9110, 9.3.6), for http and https."""
     if proxy.scheme == "https":
         await connection.start_tls(ssl.create_default_context(), proxy.hostname or "")
-    authority = f"{server.hostname}:{_port(server)}"
+    host = server.hostname or ""
+    authority = f"[{host}]:{_port(server)}" if ":" in host else f"{host}:{_port(server)}"
     lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
     if proxy.username:
         login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"

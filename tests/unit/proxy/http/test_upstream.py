@@ -182,6 +182,14 @@ async def test_requests_go_through_a_tunnel_of_the_http_proxy(
         assert f"Proxy-Authorization: Basic {encoded(b'user:p@ss')}\r\n" in request
 
 
+async def test_an_http_proxy_gets_an_ipv6_address_in_brackets(staged: Staged, corridor: Corridor) -> None:
+    corridor.refuses = True
+    async with staged(**{"proxy-url": corridor.url}) as stage:
+        stage.proxy._upstream._credentials.base_url = "https://[fd00::1]:6443"
+        assert (await stage.get()).status == 503
+    assert corridor.requests[0].startswith("CONNECT [fd00::1]:6443 HTTP/1.1\r\nHost: [fd00::1]:6443\r\n")
+
+
 async def test_an_error_of_the_http_proxy_is_reported_without_its_password(staged: Staged, corridor: Corridor) -> None:
     corridor.refuses = True
     async with staged(**{"proxy-url": corridor.url}) as stage:
