@@ -42,7 +42,7 @@ from runner.engines.pod.stream import WorkerOutput, mark_of
 from runner.engines.pod.warm import WarmPods
 from runner.engines.pod.watching import PodWatch
 from runner.values.backoff import JitteredBackoff
-from runner.values.errors import ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
+from runner.values.errors import PASSING, ApiError, ApiUnavailableError, EngineError, PodWaitsError, RunDetachedError
 from runner.values.objects import GVK, ObjectKey, ObjectRef, type_name
 
 _RESUMED = "withheld: the operator was restarted during this run, so that it may not know all secret values"
@@ -350,6 +350,10 @@ class PodEngine:
             return name, namespace, None, ObjectKey(namespace, name)
         try:
             name, namespace = await self.records.create(job, taken.name)
+        except (*PASSING, asyncio.CancelledError):
+            # A Secret that names the pod may exist. The agent connects again, and can get only the run of that Secret.
+            taken.link.close()
+            raise
         except BaseException:
             warm.give_back(taken)
             raise

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import orjson
@@ -15,9 +16,12 @@ from structlog.testing import capture_logs
 
 from runner.agent import uplink
 from runner.agent.frames import PROTOCOL, Exit, Kind
+from runner.core.engine.job import Job
+from runner.core.engine.run_root import RunRoot
 from runner.core.kube.client import Client as KubeClient
 from runner.core.kube.discovery import ApiResource
 from runner.engines.pod import jobs, warm
+from runner.engines.pod.engine import PodEngine
 from runner.engines.pod.fields import PodPolicy
 from runner.engines.pod.idle import IdleLink
 from runner.engines.pod.jobs import Address
@@ -26,7 +30,7 @@ from runner.engines.pod.records import Records
 from runner.engines.pod.states import Patience, PodState
 from runner.engines.pod.warm import WarmPods, WarmTemplate
 from runner.engines.pod.watching import PodWatch
-from runner.values.errors import ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.errors import ApiUnavailableError, EngineError, ForbiddenError, NotFoundError, ServerError
 from runner.values.objects import Object, ObjectKey
 from tests.kit.agents import ORDER, RUN, TOKEN, Client, Operator, Pod, ending, receive_all
 from tests.kit.wait import until
@@ -284,6 +288,43 @@ async def test_a_pod_that_was_given_back_serves_another_run(
     assert taken is not None
     pool.give_back(taken)
     assert (pool.take(), pool.hits, pool.misses) == (taken, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_free"),
+    [
+        (ApiUnavailableError("the response was lost"), False),
+        (ServerError("timed out", status=504), False),
+        (asyncio.CancelledError(), False),
+        (EngineError("the Secret was refused"), True),
+    ],
+)
+async def test_a_pod_that_the_secret_of_a_run_may_name_serves_no_other_run(
+    operator: Operator,
+    cluster: Cluster,
+    pool: WarmPods,
+    client: Connect,
+    make_job: Callable[..., Job],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    *,
+    is_free: bool,
+) -> None:
+    async def create(*_: object) -> tuple[str, str]:
+        raise error
+
+    await until(lambda: cluster.secrets)
+    name, secret = next(iter(cluster.secrets.items()))
+    await _idle_agent(operator, client, secret)
+    monkeypatch.setattr(pool._records, "create", create)
+    pods, root = cast("PodWatch", cluster), cast("RunRoot", SimpleNamespace(kept=None))
+    engine = PodEngine(cast("KubeClient", cluster), operator.links, pods, pool._records, root, lambda _: None)
+    job = make_job()
+    engine.warm[job.gvk] = pool
+    with pytest.raises(type(error)):
+        await engine._new(job)
+    assert (pool.take() is not None) is is_free
+    assert name in cluster.jobs
 
 
 async def test_a_pod_that_cannot_start_is_replaced_ever_less_often_and_reported(
