@@ -249,6 +249,7 @@ class DependentKind:
         Statuses are read in rounds. One that is requested during a round is read in the next one.
         """
         # Removed first: an event during the request adds the key again.
+        # The oldest first: one that cannot be read is added again, and must not keep the others waiting.
         if self._to_read:
             key = next(iter(self._to_read))
             del self._to_read[key]
@@ -256,7 +257,11 @@ class DependentKind:
         now = asyncio.get_running_loop().time()
         if not self._round and now >= self._next_round:
             self._round, self._statuses, self._next_round = self._statuses, self._round, now + STATUS_PERIOD
-        return (self._round.popitem()[0], True) if self._round else (None, False)
+        if not self._round:
+            return None, False
+        key = next(iter(self._round))
+        del self._round[key]
+        return key, True
 
     async def _due(self) -> None:
         """Wait until a read may be due."""

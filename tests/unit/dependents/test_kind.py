@@ -15,7 +15,7 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource
 from runner.core.kube.health import HealthState
 from runner.core.kube.watch_events import Applied
-from runner.values.errors import ApiUnavailableError, ForbiddenError
+from runner.values.errors import ApiUnavailableError, ForbiddenError, ServerError
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 pytestmark = pytest.mark.virtual_time
@@ -35,6 +35,8 @@ class Server:
         self.objects: dict[str, Object] = {}
         self.reads: list[tuple[float, str]] = []
         self.error: Exception | None = None
+        self.broken = ""
+        """Name of an object that the API server cannot show."""
         self.takes = 0.005
 
     def write(self, name: str, ready: int, namespace: str = "ns") -> Object:
@@ -50,6 +52,8 @@ class Server:
         await asyncio.sleep(self.takes)
         if self.error is not None:
             raise self.error
+        if key.name == self.broken:
+            raise ServerError("GET deployments: cannot decode it", status=500)
         return self.objects[key.name]
 
 
@@ -120,6 +124,21 @@ async def test_an_outage_delays_a_read_and_loses_none() -> None:
         watched.server.error = None
         await asyncio.sleep(60)
         assert [each.what for _, each in watched.notified] == ["changed: status"]
+
+
+async def test_an_object_that_cannot_be_read_keeps_no_other_one_from_being_read() -> None:
+    async with Watched() as watched:
+        for name in ("web", "db", "broken", "cache"):
+            watched.event(name, 0)
+        await asyncio.sleep(1)
+        watched.server.broken = "broken"
+        for name in ("web", "db", "broken", "cache"):
+            watched.event(name, 1)
+        await asyncio.sleep(60)
+        assert {each.source.key.name for _, each in watched.notified} == {"web", "db", "cache"}
+        watched.server.broken = ""
+        await asyncio.sleep(60)
+        assert {each.source.key.name for _, each in watched.notified} == {"web", "db", "broken", "cache"}
 
 
 @pytest.mark.lengthy
