@@ -180,6 +180,7 @@ class CreationRecord:
         Returns unused objects that stay, because the run may not have reached the tasks that use them.
         """
         held = []
+        hiding: dict[Basis, list[tuple[Omission, frozenset[str]]]] = {}  # a spec can cause thousands of omissions
         for entry in self.objects.values():
             if self.is_used(entry, used):
                 entry.basis, entry.unused = basis, 0
@@ -187,7 +188,7 @@ class CreationRecord:
                 entry.tasks = tuple(sorted(tasks)) if len(tasks) <= _MOST_TASKS else ()
             elif not counts or entry.exempt or not may_prune(entry) or not basis.is_changed(entry.basis):
                 entry.unused = 0
-            elif omission := _omission(basis, entry, coverage):
+            elif omission := _omission(entry, basis, coverage, hiding):
                 entry.unused = 0
                 held.append((entry, omission))
             else:
@@ -242,18 +243,22 @@ class CreationRecord:
         return cls({entry.id: entry for entry in entries}, uses, omitted)
 
 
-def _omission(basis: Basis, entry: CreatedObject, coverage: Coverage) -> Omission | None:
+def _omission(
+    entry: CreatedObject, basis: Basis, coverage: Coverage, hiding: dict[Basis, list[tuple[Omission, frozenset[str]]]]
+) -> Omission | None:
     """Return why a run may not have reached all tasks that use an object; None if it reached them.
 
-    A failure can affect all later tasks, because they may use its result.
+    A failure can affect all later tasks, because they may use its result. The first one affects the most. `hiding`
+    keeps the omissions that decide, with the tasks on which they have no effect.
     """
-    more = Counter(basis.omitted) - Counter(entry.basis.omitted)
-    for omission in coverage.omissions:
-        if omission.task not in more:
-            continue
-        if not (entry.tasks and coverage.reached([omission.task]).issuperset(entry.tasks)):
-            return omission
-    return None
+    if entry.basis not in hiding:
+        more = Counter(basis.omitted) - Counter(entry.basis.omitted)
+        omissions = [omission for omission in coverage.omissions if omission.task in more]
+        failures = [omission for omission in omissions if omission.failed]
+        firsts = (*omissions[:1], *failures[:1])
+        hiding[entry.basis] = [(omission, coverage.reached([omission.task])) for omission in firsts]
+    tasks = entry.tasks
+    return next((why for why, reached in hiding[entry.basis] if not (tasks and reached.issuperset(tasks))), None)
 
 
 def may_prune(policy: PrunePolicy, entry: CreatedObject) -> bool:

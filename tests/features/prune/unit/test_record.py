@@ -71,6 +71,24 @@ def ended_twice(record: CreationRecord, basis: Basis, **options: Any) -> None:
         ended(record, basis, **options)
 
 
+def test_thousands_of_omissions_do_not_hold_the_operator_up(record: CreationRecord) -> None:
+    """They are counted, not timed: each omission that is looked at costs one access to its task."""
+    looks = 0
+
+    class Counted(Omission):
+        def __getattribute__(self, name: str) -> Any:
+            nonlocal looks
+            looks += name == "task"
+            return super().__getattribute__(name)
+
+    created_by(record, {f"object-{number}": "create" for number in range(200)})
+    skipped = Coverage(tuple(Counted("include", "skipped", 2) for _ in range(500)), (), (1.0, 2.0), ("create", "x"))
+    looks = 0
+    assert ended(record, replace(CHANGED, omitted=("include",) * 500), coverage=skipped) == []
+    assert looks < 10 * 500
+    assert all(each.unused == 1 for each in record.objects.values())
+
+
 @pytest.mark.parametrize("changed", [CHANGED, OTHER_ROLE])
 def test_an_object_is_unused_after_two_complete_runs_without_it_that_follow_a_change(
     record: CreationRecord, changed: Basis
