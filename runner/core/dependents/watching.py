@@ -196,13 +196,12 @@ class Dependents:
                 states.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
         return digest(sorted(states, key=str))
 
-    def owns(self, owner: ObjectRef, resource: tuple[str, str], key: ObjectKey) -> bool:
-        """Return True if an object is watched as a dependent of its owner. `resource`: its group and plural."""
-        return any(
-            (kind.resource.gvk.group, kind.resource.plural) == resource
-            and any(owned == key for owned, _ in kind.ledger.owned_by(owner))
-            for kind in self.kinds_of(owner.gvk)
-        )
+    def owned_keys(self, owner: ObjectRef) -> set[tuple[tuple[str, str], ObjectKey]]:
+        """Return the objects that are watched as dependents of an owner: group and plural, and key."""
+        kinds = self.kinds_of(owner.gvk)
+        return {
+            ((kind.gvk.group, kind.resource.plural), key) for kind in kinds for key, _ in kind.ledger.owned_by(owner)
+        }
 
     def owned_by(self, owner: ObjectRef) -> list[Owned]:
         """Return the dependents of an owner as they are known now."""

@@ -274,12 +274,8 @@ class RunSkipper(Hooks):
     ) -> None:
         """Record a successful run. `due`: time of the next run that its role requested, in seconds since the epoch."""
         key = key_of(obj)
-        owner, own_kind = ObjectRef(self._gvk, key), (self._gvk.group, resource.plural)
-        reads = {
-            path: seen.digest
-            for path, seen in read_set.reads.items()
-            if (seen.kind, seen.key) != (own_kind, key) and not self._owned.owns(owner, seen.kind, seen.key)
-        }
+        own = {((self._gvk.group, resource.plural), key), *self._owned.owned_keys(ObjectRef(self._gvk, key))}
+        reads = {path: seen.digest for path, seen in read_set.reads.items() if (seen.kind, seen.key) not in own}
         why = read_set.unseen
         if len(reads) > MOST_READS:
             why = f"it read more than {MOST_READS} objects and lists that its object does not own"

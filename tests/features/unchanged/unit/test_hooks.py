@@ -42,6 +42,7 @@ class Cluster:
         self.forbidden = False
         self.pending = False
         self.requests = 0
+        self.lookups = 0
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
@@ -51,9 +52,10 @@ class Cluster:
         assert (gvk, namespace) == (THINGS, "ns")
         return "Deployment in the namespace ns: forbidden" if self.own is None else ""
 
-    def owns(self, owner: ObjectRef, _: tuple[str, str], key: ObjectKey) -> bool:
+    def owned_keys(self, owner: ObjectRef) -> set[tuple[tuple[str, str], ObjectKey]]:
         assert owner == ObjectRef(THINGS, ObjectKey("ns", "one"))
-        return key.name == "owned"
+        self.lookups += 1
+        return {(("", "configmaps"), ObjectKey("ns", "owned"))}
 
     def inputs(self, key: ObjectKey) -> str | None:
         assert key == ObjectKey("ns", "one")
@@ -213,6 +215,11 @@ async def test_the_record_does_not_contain_reads_of_the_object_and_its_dependent
     owned = ReadEntry(("", "configmaps"), ObjectKey("ns", "owned"), "x")
     await cluster.runs(ReadSet("owned", "", {"/itself": own, "/owned": owned, PATH: SEEN}))
     assert set(orjson.loads(cluster.obj["metadata"]["annotations"][LAST_RUN])["reads"]) == {PATH}
+
+
+async def test_the_dependents_of_an_object_are_looked_up_once_for_any_number_of_reads(cluster: Cluster) -> None:
+    await cluster.runs(ReadSet("owned", "", {str(number): SEEN for number in range(1000)}))
+    assert cluster.lookups == 1
 
 
 async def test_without_the_right_to_patch_nothing_is_skipped_and_nothing_fails(cluster: Cluster) -> None:
