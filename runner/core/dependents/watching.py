@@ -409,9 +409,10 @@ class Dependents:
         try:
             await self._resume_if_served(gvk, dependent)
         except (KindNotFoundError, NotFoundError) as error:
-            # Its objects may exist. A run that creates one starts the watch too.
-            unserved[dependent] = str(error)
-            return False
+            # Its objects may exist, and are those of another version. A run that creates one starts the watch too.
+            if (dependent.group, dependent.kind) not in self._kinds:
+                unserved[dependent] = str(error)
+                return False
         except ForbiddenError as error:
             # The permission was removed: the role may no longer create such objects.
             _log.info("Dependents of a kind are not watched until a run creates one", error=str(error))

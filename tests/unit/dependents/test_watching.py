@@ -214,6 +214,29 @@ async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it
     assert resuming.done()
 
 
+async def test_a_removed_version_of_a_kind_is_not_missing_while_another_one_is_watched(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dependents = make().dependents
+    former = GVK("apps", "v1beta1", "Deployment")
+    served = {WATCHED: resource("Thing"), DEPLOYMENT.gvk: DEPLOYMENT}
+
+    async def find(gvk: GVK) -> ApiResource:
+        if gvk not in served:
+            raise KindNotFoundError(f"the API server does not serve {gvk}")
+        return served[gvk]
+
+    monkeypatch.setattr(dependents._discovery, "find", find)
+    monkeypatch.setattr(dependents._store, "load", lambda: asyncio.sleep(0, ({WATCHED: {former}}, {})))
+    resuming = asyncio.create_task(dependents._resume())
+    await asyncio.sleep(10)
+    assert dependents.unknown(WATCHED, "ns") == f"the API server does not serve {former}"
+    dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    await asyncio.sleep(40)
+    assert dependents.unknown(WATCHED, "ns") == "Deployment: connecting: no response yet"
+    assert resuming.done()
+
+
 async def test_an_owner_is_found_whatever_the_version_of_its_reference(harness: Harness) -> None:
     harness.tell(Applied(child(2, generation=2)))
     assert harness.triggered == [(0.0, WATCHED, ObjectKey("ns", "mc"), "Deployment ns/web changed: spec")]
