@@ -54,7 +54,7 @@ class FollowedDependents(Hooks):
         self._objects: dict[ObjectKey, Known] = {}
         self._due: dict[ObjectKey, None] = {}
         self._added = asyncio.Event()
-        self._refused: list[str] = []
+        self._refused: list[tuple[str, str]] = []
         self._log = log.get(__name__, gvk=str(self._gvk))
         scope.registry.subscribe(self._forget)
         operator.dependents.followers[self._gvk] = self._dependent_changed
@@ -131,8 +131,9 @@ class FollowedDependents(Hooks):
             self._add(key)
 
     def _check_refusals(self) -> None:
-        """Compare all objects if the API server begins or ceases to refuse a kind."""
-        refused = [str(kind.gvk) for kind in self._kinds() if kind.is_refused("")]
+        """Compare all objects if the API server begins or ceases to refuse a kind in a namespace."""
+        spaces = self._scope.informer.namespaces or ("",)
+        refused = [(str(kind.gvk), space) for kind in self._kinds() for space in spaces if kind.is_refused(space)]
         if refused != self._refused:
             self._refused = refused
             self._dependent_changed(None)

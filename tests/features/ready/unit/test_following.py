@@ -40,7 +40,8 @@ class Deployments:
     health: dict[str, Health] = field(default_factory=dict)
     """Health of each Deployment."""
     listed: bool = True
-    refused: bool = False
+    refused: tuple[str, ...] = ()
+    """Namespaces in which the API server refuses to list Deployments."""
     is_resumed: bool = True
     followers: dict[GVK, Callable[[ObjectRef | None], None]] = field(default_factory=dict)
     pods: list[Object] = field(default_factory=list)
@@ -59,8 +60,8 @@ class Deployments:
     def is_listed(self, _namespace: str) -> bool:
         return self.listed
 
-    def is_refused(self, _namespace: str) -> bool:
-        return self.refused
+    def is_refused(self, namespace: str) -> bool:
+        return namespace in self.refused if namespace else bool(self.refused)
 
     def unknown(self, _namespace: str) -> str:
         return "Deployment: forbidden" if self.refused else "Deployment: not listed yet"
@@ -163,7 +164,18 @@ async def test_unknown_dependents_are_reported_as_such_and_end_no_result_of_the_
     following.deployments.listed = False
     await following.run()
     assert following.ready() == SUCCEEDED
-    following.deployments.refused = True
+    following.deployments.refused = ("ns",)
+    await asyncio.sleep(130)
+    assert following.ready() == ("Unknown", "DependentsUnknown", "Deployment: forbidden")
+
+
+async def test_a_refusal_in_a_further_namespace_counts_too(following: Following) -> None:
+    following.bed.scope.informer.namespaces = ("other", "ns")
+    await following.run()
+    following.deployments.refused = ("other",)
+    await asyncio.sleep(130)
+    assert following.ready() == SUCCEEDED
+    following.deployments.refused = ("other", "ns")
     await asyncio.sleep(130)
     assert following.ready() == ("Unknown", "DependentsUnknown", "Deployment: forbidden")
 
