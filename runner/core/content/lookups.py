@@ -21,7 +21,8 @@ _LOOKUP = re.compile(
     re.MULTILINE,
 )
 _IGNORES = re.compile(r"""\berrors\s*=\s*\\?['"](?:ignore|warn)\\?['"]""")
-_END = re.compile(r"\}\}|^\s*- ", re.MULTILINE)
+_END = re.compile(r"\}\}(?!\s*[,)\]}|])|^\s*- ", re.MULTILINE)
+"""End of the text of a call: of its expression, not of maps in it, or of its item of a list."""
 _LONGEST = 2000
 """Characters of a call that are searched."""
 _SUFFIXES = frozenset({".yml", ".yaml", ".j2"})
