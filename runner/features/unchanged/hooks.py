@@ -31,9 +31,9 @@ from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
-from runner.features.unchanged.requests import READ_SET, ReadSet
+from runner.features.unchanged.requests import READ_SET, UNSERVED, ReadSet
 from runner.values.digests import digest_of, digest_of_answer
-from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, NotFoundError
+from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
 from runner.values.objects import LAST_RUN, Object, ObjectKey, ObjectRef, annotations_of, conditions_of, key_of, uid_of
 from runner.values.slots import Slot
 
@@ -210,7 +210,8 @@ class RunSkipper(Hooks):
                 return Skip(Done(self._scope.terms(attempt).resync_after))
         read_set = ReadSet()
         more = attempt.more.having(READ_SET, read_set).having(OWNED_AT_END, read_set.ended)
-        return replace(attempt, more=more.having(_INPUTS, await self.basis(attempt.obj)))
+        more = more.having(_INPUTS, await self.basis(attempt.obj))
+        return replace(attempt, more=more, sinks=(*attempt.sinks, read_set.event))
 
     async def after(self, attempt: Attempt, run: FinishedRun) -> Addition:
         """Record a run that succeeded; remove the record of one that failed."""
@@ -266,6 +267,8 @@ class RunSkipper(Hooks):
             return digest_of_answer(orjson.loads(await self._client.read(path)))
         except NotFoundError:
             return digest_of_answer(None)
+        except KindNotFoundError:
+            return UNSERVED
         except (ApiError, orjson.JSONDecodeError):
             return ""
 

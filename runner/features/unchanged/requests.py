@@ -1,24 +1,29 @@
 """Requests of runs: records the read set of a run, for watches with `skipUnchanged`.
 
-The read set contains digests of objects and lists that the run reads, and of responses to its writes. Watches, logs and
-other subresources are not recorded. If a response cannot be parsed, the read set is marked incomplete, so that the next
-run is not skipped.
+The read set contains digests of objects and lists that the run reads, and of responses to its writes. The events of the
+run show which kinds it did not find. Watches, logs and other subresources are not recorded. If a response cannot be
+parsed, the read set is marked incomplete, so that the next run is not skipped.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from urllib.parse import quote
 
+from runner.core.engine.job import Event
 from runner.core.proxy.calls import Answer, Call, Observer
 from runner.core.proxy.request import RequestInfo
 from runner.values.digests import digest_of_answer
-from runner.values.objects import Object, ObjectKey, key_of
+from runner.values.objects import Object, ObjectKey, key_of, mapping
 from runner.values.slots import Slot
 
 _MOST_PATHS = 1000
 """Limit during the run, when it is not known yet which objects are owned."""
+UNSERVED = "unserved"
+"""Digest of the path of an API version that the API server does not serve."""
+_API_VERSION = re.compile(r"([a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+")
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 
 
@@ -42,6 +47,18 @@ class ReadSet:
     def ended(self, owned: str) -> None:
         """Note the digest of the owned objects at the end of the run."""
         self.owned = owned
+
+    def event(self, event: Event) -> None:
+        """Note that `k8s_info` read a kind that the API server does not serve: no request contains its name."""
+        result = mapping(mapping(event.get("event_data")).get("res"))
+        if result.get("api_found") is not False:
+            return
+        version = str(mapping(mapping(result.get("invocation")).get("module_args")).get("api_version"))
+        if _API_VERSION.fullmatch(version):
+            path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            self.saw(path, ReadEntry(("", ""), ObjectKey("", ""), UNSERVED))
+        else:
+            self.misses("the run read a kind that the API server does not serve")
 
     def misses(self, why: str) -> None:
         """Record that the run read something that cannot be compared."""

@@ -16,9 +16,9 @@ from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
 from runner.core.reconcile.hooks import Skip
 from runner.features.unchanged.hooks import RunSkipper, Seal
-from runner.features.unchanged.requests import ReadEntry, ReadSet
+from runner.features.unchanged.requests import READ_SET, ReadEntry, ReadSet
 from runner.values.digests import digest_of_answer
-from runner.values.errors import ForbiddenError, NotFoundError
+from runner.values.errors import ForbiddenError, KindNotFoundError, NotFoundError
 from runner.values.objects import GVK, LAST_RUN, Object, ObjectKey, ObjectRef
 from tests.kit.reasons import REASONS
 from tests.kit.watch_values import scope_value, watch_value
@@ -43,6 +43,7 @@ class Cluster:
         self.pending = False
         self.requests = 0
         self.lookups = 0
+        self.unserved: set[str] = set()
 
     async def owned(self, gvk: GVK, key: ObjectKey) -> str | None:
         assert (gvk, key) == (THINGS, ObjectKey("ns", "one"))
@@ -66,6 +67,8 @@ class Cluster:
 
     async def read(self, path: str) -> bytes:
         self.requests += 1
+        if path in self.unserved:
+            raise KindNotFoundError("404 page not found")
         if path not in self.objects:
             raise NotFoundError("gone", status=404)
         return orjson.dumps(self.objects[path])
@@ -172,6 +175,33 @@ async def test_a_formerly_absent_object_causes_a_run(cluster: Cluster) -> None:
     assert not await cluster.why()
     cluster.objects[PATH] = SETTINGS
     assert await cluster.why()
+
+
+async def test_a_kind_that_was_not_served_causes_a_run_when_it_is(cluster: Cluster) -> None:
+    attempt = await cluster.skipping.before(attempt_value(cluster.obj))
+    assert isinstance(attempt, Attempt)
+    read_set = attempt.more.get(READ_SET)
+    assert read_set is not None
+    read_set.ended("owned")
+    given = {"module_args": {"api_version": "monitoring.example.com/v1", "kind": "ServiceMonitor"}}
+    for sink in attempt.sinks:
+        sink({"event": "runner_on_ok", "event_data": {"res": {"api_found": False, "invocation": given}}})
+    await cluster.runs(read_set)
+    path = "/apis/monitoring.example.com/v1"
+    cluster.unserved.add(path)
+    assert await cluster.why() == ""
+    cluster.unserved.clear()
+    cluster.objects[path] = {"kind": "APIResourceList", "resources": []}
+    assert path in await cluster.why()
+
+
+@pytest.mark.parametrize("version", [None, "../api/v1/secrets", "a/b/v1", 1, ["v1"]])
+async def test_an_invalid_version_of_a_kind_is_no_path(version: object) -> None:
+    read_set = ReadSet("owned")
+    given = {"module_args": {"api_version": version}}
+    read_set.event({"event_data": {"res": {"api_found": False, "invocation": given}}})
+    assert not read_set.reads
+    assert read_set.unseen
 
 
 async def test_a_requeue_requested_by_the_role_runs_at_its_time(cluster: Cluster) -> None:
