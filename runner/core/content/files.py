@@ -16,6 +16,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,22 @@ def of_collections(root: Path) -> Iterator[Path]:
 def below(root: Path) -> Iterator[Path]:
     """Yield all files of a folder in order; none if it does not exist."""
     for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED)
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not _leads_back(Path(folder, name)))
         for name in sorted(names):
             yield Path(folder, name)
+
+
+def _leads_back(path: Path) -> bool:
+    """Return True for a link to a folder above it, such as `tests/roles` of a role. Its files would have no end."""
+    return path.is_symlink() and path.resolve() in (parent.resolve() for parent in path.parents)
+
+
+def _digest(path: Path) -> bytes:
+    """Return the digest of a file, without reading it as a whole. Raises OSError, also if it is a pipe."""
+    if not path.is_file():
+        raise OSError(f"{path} is not a file")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).digest()
 
 
 @dataclass(slots=True)
@@ -116,7 +130,7 @@ class FileDigests:
         try:
             status = path.stat()
             name = (str(path), status.st_ino, status.st_size, status.st_mtime_ns)
-            known = before.get(name) or hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
+            known = before.get(name) or _digest(path)
         except OSError:
             return ""
         self._files[name] = known

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from runner.base.config.paths import search_path
 from runner.core.content import files as content_digest
-from runner.core.content.files import ContentDigest
+from runner.core.content.files import ContentDigest, FileDigests
 from runner.core.watches.spec_paths import SpecPath
 from runner.core.watches.watch import Playbook, Role, Watch
 from runner.engines.pod.fields import PodPolicy, isolated
@@ -126,15 +128,37 @@ async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
     assert await made.digest() == before
     monkeypatch.setattr(content_digest, "_FRESH", 0.0)
     read: list[str] = []
-    original = Path.read_bytes
+    original = content_digest._digest
 
     def noted(path: Path) -> bytes:
         read.append(path.name)
         return original(path)
 
-    monkeypatch.setattr(Path, "read_bytes", noted)
+    monkeypatch.setattr(content_digest, "_digest", noted)
     assert await made.digest() != before
     assert read == ["main.yml"]
+
+
+def test_links_to_folders_above_them_end_no_search(folder: Path) -> None:
+    for role in ("cache", "other"):
+        (folder / "roles" / role / "tests").mkdir()
+        (folder / "roles" / role / "tests/roles").symlink_to("../..")
+        (folder / "roles" / role / "files").symlink_to(folder / "collections")
+    files = [str(path.relative_to(folder / "roles")) for path in islice(content_digest.below(folder / "roles"), 100)]
+    manifest = "files/ansible_collections/a/installed/MANIFEST.json"
+    assert {f"{role}/{name}" for role in ("cache", "other") for name in ("tasks/main.yml", manifest)} <= {*files}
+    assert len(files) == 8
+
+
+def test_an_entry_that_is_no_file_has_no_digest_and_a_large_file_is_not_read_as_a_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(folder / "pipe")
+    large = folder / "large"
+    large.write_bytes(b"content")
+    monkeypatch.setattr(Path, "read_bytes", None)
+    digest = hashlib.blake2b(b"content", digest_size=16).hexdigest()
+    assert FileDigests().take([folder / "pipe", large]) == {str(folder / "pipe"): "", str(large): digest}
 
 
 async def test_the_inventory_of_the_project_counts_with_the_variables_beside_it(
