@@ -67,7 +67,13 @@ def test_a_record_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "3", '{"object": 1}', '{"object":"","content":"","owned":"","reads":[]}'],
+    [
+        *("", "{", "[]", "3", '{"object": 1}', '{"object":"","content":"","owned":"","reads":[]}'),
+        *(
+            '{"object":"","content":"","owned":"","due":' + due + "}"
+            for due in ('"nan"', '"inf"', "1e300", "[]", "null")
+        ),
+    ],
 )
 def test_an_invalid_record_is_ignored(text: str) -> None:
     assert LastRun.of(changed(metadata__annotations={LAST_RUN: text})) is None
