@@ -51,12 +51,13 @@ _NOT_OF_RUNS = frozenset(
     }
 )
 """Fields of a watch that do not affect the result of a run."""
-_PASSING = re.compile(
+_PASSING = (
     r"(HOSTNAME|PWD|OLDPWD|SHLVL|_|TERM|COLUMNS|LINES|TMPDIR|INVOCATION_ID|JOURNAL_STREAM|PYTEST_.*|POD_.*|KUBECONFIG|"
-    r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|[A-Z0-9_]+_SERVICE_(HOST|PORT.*)|"
-    r"[A-Z0-9_]+_PORT(_[0-9]+_.*)?|OSDK_.*)"
+    r"KUBERNETES_.*|ANSIBLE_OPERATOR_.*|WATCH_NAMESPACE|ANSIBLE_OPERATOR_METRICS.*|OSDK_.*|"
+    r"(SERVICES)_(SERVICE_(HOST|PORT.*)|PORT(_[0-9]+_.*)?))"
 )
-"""Variables that differ between pods, or with the Services of the namespace."""
+"""Variables that differ between pods, or with the Services of the namespace. The kubelet adds one for each Service such
+as `WEB_PORT=tcp://10.0.0.1:80`; a `DB_PORT=5432` is a setting of the project."""
 
 
 def of_content(content: Content) -> Iterator[Path]:
@@ -165,7 +166,10 @@ class ContentDigest:
 
     def _look(self) -> str:
         contents = self._files.take(self._paths())
-        environ = {name: value for name, value in self.environ.items() if not _PASSING.fullmatch(name)}
+        urls = (name for name, value in self.environ.items() if name.endswith("_PORT") and "://" in value)
+        services = "|".join(re.escape(name.removesuffix("_PORT")) for name in urls)
+        passing = re.compile(_PASSING.replace("SERVICES", services))
+        environ = {name: value for name, value in self.environ.items() if not passing.fullmatch(name)}
         values = {attribute.name: _plain(getattr(self.watch, attribute.name)) for attribute in fields(self.watch)}
         inputs = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
         inputs |= {name: _plain(value) for name, value in self.watch.more.get(INPUTS).items()}

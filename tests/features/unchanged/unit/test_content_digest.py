@@ -115,8 +115,18 @@ async def test_fields_of_a_watch_that_change_its_runs_count_and_its_schedule_doe
 async def test_the_environment_counts_but_for_what_differs_from_pod_to_pod(make: Callable[..., ContentDigest]) -> None:
     before = await make(environ={"RELATED_IMAGE_CACHE": "a:1"}).digest()
     assert await make(environ={"RELATED_IMAGE_CACHE": "a:2"}).digest() != before
-    passing = {"HOSTNAME": "pod-7", "POD_NAME": "pod-7", "WEB_SERVICE_HOST": "10.0.0.1", "WEB_PORT_80_TCP_ADDR": "x"}
+    service = {"WEB_SERVICE_HOST": "10.0.0.1", "WEB_PORT": "tcp://10.0.0.1:80", "WEB_PORT_80_TCP_ADDR": "10.0.0.1"}
+    passing = {"HOSTNAME": "pod-7", "POD_NAME": "pod-7", "WEB_SERVICE_PORT_HTTP": "80", **service}
     assert await make(environ={"RELATED_IMAGE_CACHE": "a:1", **passing}).digest() == before
+
+
+@pytest.mark.parametrize("name", ["DB_PORT", "AUTH_SERVICE_HOST", "AUTH_SERVICE_PORT", "DB_PORT_1_OLD"])
+async def test_a_setting_with_a_name_like_that_of_a_service_counts(
+    make: Callable[..., ContentDigest], name: str
+) -> None:
+    service = {"WEB_PORT": "tcp://10.0.0.1:80"}
+    digests = {await make(environ={name: value, **service}).digest() for value in ("5432", "5433")}
+    assert len(digests) == 2
 
 
 async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
