@@ -67,6 +67,10 @@ class RunWrite:
         return self.state is not None and not difference(self.state, seen, trigger=trigger)
 
 
+_MOST_DEFERRED = 256
+"""Notifications of one object that wait for the end of a run."""
+
+
 class Deferred:
     """Notifications by owner.
 
@@ -103,7 +107,13 @@ class Deferred:
         if item.is_status:
             earlier = self.discard(owner, lambda other: other.is_status and other.source == item.source)
             item = replace(item, is_progress=item.is_progress and all(other.is_progress for other in earlier))
-        self._items.setdefault(owner, []).append(item)
+        if item.state is not None:  # without its largest part, which is compared already
+            item = replace(item, state=replace(item.state, fields=None, status_fields=None))
+        items = self._items.setdefault(owner, [])
+        alike = [other for other in items if other.source == item.source]
+        if len(alike) >= _MOST_DEFERRED:  # a client changes the object again and again, and the latest state counts
+            items.remove(alike[-1])
+        items.append(item)
         return True
 
     def discard(self, owner: ObjectRef, is_own: Callable[[Notification], bool]) -> list[Notification]:

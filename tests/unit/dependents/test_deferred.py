@@ -50,6 +50,24 @@ def test_a_write_of_the_run_removes_the_notification_that_it_caused(deferred: De
     assert deferred.ended(OWNER) == [notification(state(1))]
 
 
+def test_a_client_that_changes_a_dependent_again_and_again_fills_no_memory(deferred: DeferredNotifications) -> None:
+    for version in range(1000):
+        deferred.defer(notification(state(version, generation=version)))
+    deferred.wrote(CHILD, write(0, generation=0), trigger="off")
+    left = deferred.ended(OWNER)
+    assert len(left) < 300
+    assert left[-1] == notification(state(999, generation=999))
+
+
+def test_a_notification_that_waits_does_not_keep_the_digests_of_all_fields(deferred: DeferredNotifications) -> None:
+    obj = {"kind": "ConfigMap", "metadata": {"uid": "u1"}, "data": {str(number): "x" for number in range(1000)}}
+    deferred.defer(notification(ObjectState.of(obj, (OWNER,), whole=True, suspect=True, uses_generation=False)))
+    (left,) = deferred.ended(OWNER)
+    assert left.state is not None
+    assert left.state.content
+    assert not left.state.fields
+
+
 def test_a_write_of_one_object_takes_back_nothing_of_another(deferred: DeferredNotifications) -> None:
     deferred.defer(notification(state(1)))
     deferred.wrote(ObjectRef(KIND, ObjectKey("ns", "another")), write(1), trigger="off")
