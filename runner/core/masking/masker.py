@@ -45,6 +45,8 @@ _MOST_BYTES = 8 << 20
 _MASK = MASK.encode()
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
 _TOKEN = _BASE64 | frozenset(b"=.~")
+_CONTINUES = frozenset(range(0x80, 0xC0))
+"""Bytes of a character in UTF-8 after its first one."""
 _MOST_PADDING = 2
 _BLOCK = 1024
 _BACKSLASH = ord("\\")
@@ -273,6 +275,8 @@ def _extent(squeezed: bytes, start: int, needle: _Needle) -> Span:
         else:
             last = min(start + needle.length, len(squeezed))
             while end < last and squeezed[end] in _TOKEN:
+                end += 1
+            while end < len(squeezed) and squeezed[end] in _CONTINUES:  # no part of a character remains
                 end += 1
     form = needle.form
     if form.open_start and start and squeezed[start - 1] in _BASE64:

@@ -226,6 +226,16 @@ def test_a_long_value_that_was_cut_short_is_masked_to_its_cut() -> None:
     assert masker.text(f"got {blob[:3000]}… (cut) and more") == f"got {MASK}… (cut) and more"
 
 
+@pytest.mark.parametrize("start", range(4))
+def test_a_long_value_that_was_cut_short_leaves_no_part_of_a_character(start: int) -> None:
+    value = "Zz9"[:start] + "пароль_и_暗号_😀" * 60
+    masker = known(value)
+    for cut in range(320, 360):
+        masked = masker.value({"a": f"see {value[:cut]}"})
+        assert masked["a"].startswith(f"see {MASK}")
+        assert masked["a"].removeprefix(f"see {MASK}") in value
+
+
 @pytest.mark.lengthy
 def test_thousands_of_values_that_share_a_prefix_are_searched_in_bounded_time() -> None:
     masker = known(*(f"prefix-that-all-values-share-{number:05d}" for number in range(8000)))
