@@ -94,7 +94,8 @@ def placed(failure: TaskFailure) -> TaskFailure:
     is_line = line.isdecimal()
     path = Path(file if is_line else failure.path)
     name, is_syntax = _NAME.search(failure.message), _SYNTAX.search(failure.message)
-    if not path.is_absolute() or not (name or is_syntax):
+    # A role can print a place: one that is not printable is no path, and the system refuses it with another error.
+    if not path.is_absolute() or not failure.path.isprintable() or not (name or is_syntax):
         return failure
     word = next(filter(None, name.groups())) if name else ""
     if word and is_line and any(_lines(text, word) for _, text in _texts([path])):

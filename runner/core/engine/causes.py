@@ -245,7 +245,7 @@ def _of_program(text: str, result: Mapping[str, Any], _output: Sequence[str]) ->
     command, missing = result.get("cmd"), "No such file or directory: b'" in text
     if not command or not (missing or (text.strip() == "Error executing command." and result.get("rc") == 2)):  # noqa: PLR2004 - ENOENT
         return ""
-    words = command.split() if isinstance(command, str) else [str(word) for word in command]
+    words = [str(word) for word in command] if isinstance(command, list) else str(command).split()
     return f"cannot execute {words[0]}: no such program" if words else ""
 
 

@@ -78,6 +78,12 @@ def test_any_text_has_a_cause_within_its_bounds(text: str) -> None:
     assert len(causes.of_task({"res": result}, text, ()).text) <= causes.MOST
 
 
+@pytest.mark.parametrize("command", [5, 1.5, True, [5, None], {"a": "b"}])
+def test_a_module_can_return_any_command(command: object) -> None:
+    cause = causes.of_task({"res": {"cmd": command, "rc": 2}}, "Error executing command.", ())
+    assert cause.text.startswith("cannot execute ")
+
+
 def failed(*messages: str, message: str = "") -> RunResult:
     failures = tuple(TaskFailure("task", each, "main.yml:3") for each in messages)
     return RunResult(Outcome.FAILED, None, failures, message, None, 1.0)
@@ -165,7 +171,13 @@ def test_messages_of_ssh_name_what_a_user_of_the_operator_can_do(
     assert explained(message, **different) == text
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/environ", "{folder}/pipe", "{folder}/tasks/none.yml:3"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/dev/zero", "/proc/self/environ", "{folder}/pipe", "{folder}/tasks/none.yml:3"),
+        *("/a\0b", "{folder}/a\0b/tasks/main.yml:3", "/half\ud800", "{folder}/half\ud800/tasks/main.yml:3"),
+    ],
+)
 @pytest.mark.parametrize("message", ["'replicaz' is undefined", "unexpected '}'"])
 def test_only_files_with_text_are_read_whatever_path_a_run_reports(tmp_path: Path, path: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
