@@ -59,12 +59,13 @@ class Host:
     @property
     def machine(self) -> str:
         """Its identity: another address or port is another machine."""
-        return self.known_as.lower()
+        return self.known_as
 
     @property
     def known_as(self) -> str:
-        """Its name in `known_hosts`: the address in the resource, as OpenSSH writes it."""
-        return f"[{self.written}]:{self.port}" if self.port not in {None, 22} else self.written
+        """Its name in `known_hosts`: the address in the resource, as OpenSSH writes it, which is in lower case."""
+        name = self.written.lower()
+        return f"[{name}]:{self.port}" if self.port not in {None, 22} else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,15 @@ def test_the_first_key_of_a_host_is_kept_until_its_address_changes() -> None:
     assert record.after_run(hosts(same), before, other)[0]["hostKey"] == KEY
 
 
+def test_the_first_key_of_a_host_is_kept_whatever_the_case_of_its_address() -> None:
+    named = host("a", "DB.Lab.example.com", port=2222)
+    # ssh writes the name of the host in lower case.
+    accepted = result(more=EMPTY.having(HOST_KEYS, {"[db.lab.example.com]:2222": KEY}))
+    before = entries(*record.after_run(hosts(named), {}, accepted))
+    assert (before["a"]["address"], before["a"]["hostKey"]) == ("DB.Lab.example.com", KEY)
+    assert [each.key for each in record.all_hosts([named], before)] == [KEY]
+
+
 def test_a_host_with_another_address_or_port_is_a_new_host_and_a_removed_one() -> None:
     before = entries({"name": "db", "address": "10.0.0.1", "ok": 3, "unreachable": 0})
     for address, port in (("10.0.0.2", None), ("10.0.0.1", 2222)):
