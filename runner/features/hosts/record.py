@@ -65,7 +65,8 @@ def _free(host: Host, taken: Collection[str]) -> str:
     """Return the name of a removed host: its own, or one with its address if another host has that."""
     if host.name not in taken:
         return host.name
-    name = f"{host.name[:_LONGEST_NAME]}-{host.written.replace(':', '-')[:_LONGEST_NAME]}"
+    address = host.written.replace(":", "-")[:_LONGEST_NAME].rstrip("-._")  # no name ends with these
+    name = f"{host.name[:_LONGEST_NAME]}-{address}"
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(candidate for candidate in itertools.chain((name,), numbered) if candidate not in taken)
 

@@ -114,6 +114,14 @@ def test_names_of_removed_hosts_are_free() -> None:
     assert set(entries(*record.at_start(hosts(gone), {}))) == {gone.name}
 
 
+@pytest.mark.parametrize("address", ["2001:db8::", f"{'a' * 49}.{'b' * 49}.example.com", f"{'a' * 99}_db"])
+def test_a_removed_host_with_a_new_name_is_known_to_the_next_run(address: str) -> None:
+    before = entries({"name": "db", "address": address, "hostKey": KEY})
+    everything = record.all_hosts([host("db", "10.0.0.2")], before)
+    again = record.all_hosts([host("db", "10.0.0.2")], entries(*record.at_start(hosts(*everything), before)))
+    assert [(each.written, each.key, each.is_removed) for each in again[1:]] == [(address, KEY, True)]
+
+
 def test_a_removed_host_that_was_not_reached_is_left_out_of_retries_and_not_forgotten() -> None:
     before = entries({"name": "gone", "address": "10.0.0.9", "unreachable": 1, "removed": True})
     named, left = record.all_hosts([host("a")], before, tries_dead=False)
