@@ -73,6 +73,8 @@ def _texts(secret: Object) -> dict[str, str]:
     texts = {}
     data = secret.get("data")
     for name, value in (data if isinstance(data, dict) else {}).items():
+        if name not in _KEYS:
+            continue  # an application can keep other data there, such as a binary keystore
         try:
             texts[name] = base64.b64decode(value or "").decode()
         except (binascii.Error, ValueError, TypeError):

@@ -80,6 +80,10 @@ def test_passwords_are_read_and_not_shown() -> None:
     assert "root's" not in repr(found)
 
 
+def test_other_data_of_a_secret_is_not_read() -> None:
+    assert credentials.of(secret(username="ops", keystore=b"\xff\xfe")).username == "ops"
+
+
 @pytest.mark.lengthy
 def test_a_secret_that_cannot_be_used_is_refused_with_a_remedy(keygen: Keygen) -> None:
     locked = keygen("locked", "-N", "with a passphrase")
