@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine import artifacts, run_root
+from runner.core.engine import artifacts, run_dir, run_root
 from runner.core.engine.artifacts import KeptRuns
 from runner.core.engine.run_root import RunRoot
 from tests.kit.wait import patience, until
@@ -356,3 +356,26 @@ async def test_an_operator_without_further_runs_removes_the_run_of_a_deleted_obj
     clock(artifacts._DELETED_FOR + 1)
     await until(lambda: not deleted(root), "the run of the deleted object to go")
     await operator.close()
+
+
+@pytest.mark.parametrize("undeletable", ["one", "two"])
+async def test_files_of_another_user_keep_no_operator_from_starting(
+    make: Make, root: Path, undeletable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleared = []
+
+    def clear(folder: Path) -> None:
+        if folder.name == undeletable:
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(folder / "tmp"))
+        cleared.append(folder.name)
+
+    monkeypatch.setattr(run_dir, "clear", clear)
+    for name in ("one", "two"):
+        (make(name) / "env" / "extravars").write_text("{}")
+    operator = RunRoot(root)
+    with capture_logs() as logs:
+        await operator.reap_leftovers()
+    await operator.close()
+    assert {*cleared, undeletable} == {"one", "two"}
+    (warning,) = logs
+    assert f"{undeletable}/tmp" in warning["error"]

@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.agent.process_tree import Process
+from runner.base import log
 from runner.core.engine import processes
 
 _PREFIX = ".warm-"
 TMPDIR = "TMPDIR"
+_log = log.get(__name__)
 
 
 def make(folder: Path) -> Path:
@@ -47,4 +49,7 @@ def remove_abandoned(folder: Path, running: Mapping[int, Process]) -> None:
     for scratch in folder.glob(f"{_PREFIX}*-*-*"):
         pid, start, _ = scratch.name.removeprefix(_PREFIX).split("-", 2)
         if not processes.operator_lives(f":{pid}:{start}:", running):
-            remove(scratch)
+            try:
+                remove(scratch)
+            except OSError as error:  # another user can own it, or its server is just ending
+                _log.warning("Cannot remove the folder of an earlier fork server; remove it by hand", error=str(error))
