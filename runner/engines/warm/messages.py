@@ -28,6 +28,8 @@ LOAD, READY = "load.json", "ready.json"
 _MOST_TEMPLATES = 96 * 1024
 """Maximum characters of templates in a message."""
 _HALF = re.compile("[\ud800-\udfff]")
+_MOST_NOTES = 10_000
+"""Lines of notes that are read: a role can write to the file, and the operator reads them between all of its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,19 @@ class Load:
     @classmethod
     def of_lines(cls, text: str) -> Load:
         """Return the request for the modules in a run's notes, one JSON object a line. Invalid lines are skipped."""
-        load = cls()
+        texts: tuple[set[str], ...] = (set(), set(), set(), set())
         for value in _noted(text):
             with contextlib.suppress(AttributeError, TypeError):
-                load |= cls(
+                of_line = (
                     _texts(value.get("plugins", ())),
                     _texts([value.get("module")] if value.get("module") else ()),
                     _texts(value.get("imports", ())),
                     _texts(value.get("templates", ())),
                 )
-        return load
+                for known, more in zip(texts, of_line, strict=True):
+                    known.update(more)
+        plugins, modules, imports, templates = map(frozenset, texts)
+        return cls(plugins, modules, imports, _as_many_as_fit(frozenset(), templates))
 
 
 def _texts(values: Iterable[object]) -> frozenset[str]:
@@ -112,7 +117,7 @@ def noted_in(environment: Mapping[str, str]) -> str:
 
 
 def _noted(text: str) -> Iterator[Any]:
-    for line in text.splitlines():
+    for line in text.split("\n", _MOST_NOTES)[:_MOST_NOTES]:
         with contextlib.suppress(ValueError, RecursionError):
             yield json.loads(line)
 

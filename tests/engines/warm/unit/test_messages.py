@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,13 @@ def test_notes_that_no_forked_run_wrote_are_skipped() -> None:
     text = "\n".join(["[" * 100_000, "5", '{"plugins": 5}', '{"module": {}}', '{"templates": [1]}', known])
     assert Load.of_lines(text) == Load(plugins=frozenset({"one"}), modules=frozenset({"ping"}))
     assert messages.mismatch(text) == ""
+
+
+@pytest.mark.parametrize("text", ["x\n" * (4 << 20), "".join(f'{{"imports": ["a{n}"]}}\n' for n in range(60_000))])
+def test_however_many_notes_a_role_writes_they_are_read_in_bounded_time(text: str) -> None:
+    began = time.thread_time()
+    Load.of_lines(text)
+    assert time.thread_time() - began < 3
 
 
 def test_runs_note_lines_in_a_file_of_their_own(tmp_path: Path) -> None:
