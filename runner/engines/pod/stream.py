@@ -97,7 +97,8 @@ def _parse(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
-        return json.loads(line)  # NaN, infinity and half characters, which Ansible can write
+        # NaN, infinity and half characters, which Ansible can write. A status cannot contain the latter.
+        return json.loads(json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace"))
 
 
 def _is_event(value: Mapping[str, Any]) -> bool:
