@@ -97,7 +97,7 @@ def recap_block(event: Event, gvk: GVK, key: ObjectKey) -> str | None:
 
 
 def _dropped_line(count: int) -> str:
-    return f"\n{count} blocks of task output were dropped: nobody read this stream\n"
+    return f"\n{count} blocks of task output were dropped: nobody read this stream, or it was full\n"
 
 
 class BlockWriter:
@@ -137,10 +137,19 @@ class BlockWriter:
     def _work(self) -> None:
         while (waiting := self._waiting.get()) is not None:
             text, through = waiting
-            self._stream.write(through(text) if through else text)
+            is_written = self._write(through(text) if through else text)
             with self._lock:
                 self._size -= len(text)
+                self._dropped += not is_written
                 dropped, self._dropped = (self._dropped, 0) if not self._size else (0, self._dropped)
-            if dropped:
-                self._stream.write(self._dropped_line(dropped))
+            if dropped and not self._write(self._dropped_line(dropped)):
+                self._dropped += dropped
+
+    def _write(self, text: str) -> bool:
+        """Return False if the stream refuses a text, as on a full disk: the output of other runs must continue."""
+        try:
+            self._stream.write(text)
             self._stream.flush()
+        except (OSError, UnicodeError):
+            return False
+        return True

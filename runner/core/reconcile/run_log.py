@@ -313,5 +313,5 @@ def block_writer(stream: TextIO, form: Form) -> BlockWriter:
     """Return a writer of task output, whose own messages have the same format."""
     if form == "blocks":
         return BlockWriter(stream)
-    dropped = "Blocks of task output were dropped: nobody read this stream"
+    dropped = "Blocks of task output were dropped: nobody read this stream, or it was full"
     return BlockWriter(stream, dropped_line=lambda count: log.any_line(__name__, dropped, count=count))

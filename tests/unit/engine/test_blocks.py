@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import io
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,5 +173,44 @@ def test_a_stuck_reader_does_not_block_the_writer_and_gets_the_number_of_dropped
     writer.close()
 
     assert stream.getvalue() == (
-        "x" * 15 + "fits" + "\n2 blocks of task output were dropped: nobody read this stream\n"
+        "x" * 15 + "fits" + "\n2 blocks of task output were dropped: nobody read this stream, or it was full\n"
     )
+
+
+def test_a_block_that_the_stream_refuses_does_not_end_the_output_of_other_runs(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    with file.open("w", encoding="ascii") as stream:
+        writer = blocks.BlockWriter(stream)
+        for text in ("one\n", "zw\xf6lf \ud800\n", "two\n"):
+            writer.write(text)
+        writer.close()
+    written = file.read_text(encoding="ascii")
+    assert written.startswith("one\n")
+    assert "two\n" in written
+    assert "1 blocks of task output were dropped" in written
+
+
+def test_a_full_disk_drops_blocks_only_until_it_has_space() -> None:
+    class Disk(io.StringIO):
+        is_full = True
+
+        def write(self, text: str) -> int:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(text)
+
+    disk = Disk()
+    writer = blocks.BlockWriter(disk)
+    writer.write("lost")
+    until_written(writer)
+    disk.is_full = False
+    writer.write("kept")
+    writer.close()
+    assert disk.getvalue().startswith("kept")
+    assert "1 blocks of task output were dropped" in disk.getvalue()
+
+
+def until_written(writer: blocks.BlockWriter) -> None:
+    deadline = time.monotonic() + patience()
+    while writer._size and time.monotonic() < deadline:
+        time.sleep(0.01)
