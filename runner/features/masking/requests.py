@@ -31,6 +31,8 @@ NO_LOG_PATH = "/ansible-operator/no-log"
 
 _JSON_PATCH = "application/json-patch+json"
 _KIND = 2
+_WITH_ANNOTATIONS = frozenset({"Secret", "PartialObjectMetadata"})
+"""Kinds whose annotations can contain what was last applied."""
 _DATA, _STRING_DATA, _ITEMS = 2, 4, 2
 _EVENT_OBJECT, _EVENT_RAW = 2, 1
 """Numbers of fields in protobuf."""
@@ -200,7 +202,7 @@ def _read_protobuf(data: bytes) -> Any:
     """
     parts = unknown(data)
     kind, raw = string(dict(fields(parts.get(TYPE_META, b""))).get(_KIND)), parts.get(RAW, b"")
-    if kind == "Secret":
+    if kind in _WITH_ANNOTATIONS:
         return _secret(raw)
     if kind.endswith("List"):
         items = [octets(value) for number, value in fields(raw) if number == _ITEMS]

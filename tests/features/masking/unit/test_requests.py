@@ -47,6 +47,9 @@ def knows(stage: Stage, value: str = VALUE) -> bool:
     return stage.run.secrets.masker.text(value) == MASK
 
 
+LAST_APPLIED = text(1, "kubectl.kubernetes.io/last-applied-configuration") + text(
+    2, f'{{"stringData": {{"a": "{VALUE}"}}}}'
+)
 ANSWERS = {
     "a Secret": orjson.dumps(secret()),
     "a list": orjson.dumps({"kind": "SecretList", "items": [{"data": None}, secret()]}),
@@ -66,6 +69,10 @@ ANSWERS = {
     ),
     "protobuf": protobuf("Secret", protobuf_secret(VALUE)),
     "a list in protobuf": protobuf("SecretList", message(2, protobuf_secret(VALUE))),
+    "metadata in protobuf": protobuf("PartialObjectMetadata", message(1, message(12, LAST_APPLIED))),
+    "a list of metadata in protobuf": protobuf(
+        "PartialObjectMetadataList", message(2, message(1, message(12, LAST_APPLIED)))
+    ),
     "YAML": f"kind: Secret\ndata:\n  a: {encoded(VALUE)}\n".encode(),
 }
 
