@@ -9,9 +9,12 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
+from operator import eq
 from typing import Any, Final, TypeAlias
 
 from runner.values.objects import LAST_APPLIED, Object, metadata
@@ -28,6 +31,8 @@ _ASSIGNED = frozenset({"clusterIP", "clusterIPs", "healthCheckNodePort"})
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _KEYS = ("name", "key", "id", "type")
 """Fields that identify the items of a list, the first that does counts."""
+_MOST_STEPS = 100_000
+"""Steps of the comparison of two lists, which grow with the cube of equal items: other clients determine the lists."""
 
 
 class _Absent(Enum):
@@ -122,7 +127,15 @@ def _identifies(key: str, items: Sequence[Any]) -> bool:
 def _by_position(before: list[Any], after: list[Any], path: str) -> Iterator[FieldChange]:
     """Compare lists so that an insertion does not change each later item."""
     old, new = ([json.dumps(item, sort_keys=True, default=str) for item in items] for items in (before, after))
-    for tag, first, last, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    head = len([*takewhile(bool, map(eq, old, new))])
+    tail = len([*takewhile(bool, map(eq, reversed(old[head:]), reversed(new[head:])))])
+    old, new = old[head : len(old) - tail], new[head : len(new) - tail]
+    counts, common = Counter(old), min(len(old), len(new))
+    opcodes = [("replace", 0, common, 0, common), ("delete", common, len(old), common, len(new))]
+    if sum(counts[item] for item in new) * common <= _MOST_STEPS:
+        opcodes = list(difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes())
+    for tag, *bounds in opcodes:
+        first, last, start, end = (head + bound for bound in bounds)
         if tag == "replace" and last - first == end - start:
             for offset in range(last - first):
                 yield from _compare(before[first + offset], after[start + offset], f"{path}[{start + offset}]")

@@ -68,6 +68,17 @@ def test_differences_are_named_by_their_field(before: Any, after: Any, changes: 
     assert [(each.path, each.before, each.after) for each in differences(before, after)] == changes
 
 
+def test_long_lists_of_equal_items_are_compared_one_by_one_because_a_better_comparison_takes_hours() -> None:
+    changes = differences([0, 1] * 2000, [1, 0, 0] * 2000)
+    assert [change.path for change in changes[:3]] == ["[0]", "[1]", "[5]"]
+    assert sum(change.before is ABSENT for change in changes) == 2000
+
+
+def test_a_long_list_with_one_new_item_has_one_change() -> None:
+    items = [number % 7 for number in range(5000)]
+    assert [change.path for change in differences(items, [*items[:9], "new", *items[9:]])] == ["[9]"]
+
+
 def test_fields_that_the_api_server_maintains_are_removed() -> None:
     obj: dict[str, Any] = {
         "metadata": {
