@@ -234,9 +234,10 @@ def _text(plan: ResourcePlan) -> str:
     entries = [*({"change": change.as_json()} for change in plan.changes)]
     entries += [{"unplanned": asdict(task)} for task in plan.unplanned]
     for number, entry in enumerate(entries):
-        part = yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=120)
+        is_large = len(_dump(entry)) > _LARGEST  # its YAML would take seconds
+        part = "" if is_large else yaml.safe_dump([entry], sort_keys=False, allow_unicode=True, width=120)
         size += len(part.encode())
-        if size > _LARGEST:
+        if is_large or size > _LARGEST:
             parts.append(f"# {len(entries) - number} more entries are omitted, because they are too large\n")
             break
         parts.append(part)

@@ -150,7 +150,8 @@ class PlanConfigMaps:
 
     async def write(self, attempt: Attempt, plan: ResourcePlan) -> str:
         """Write the ConfigMap of a plan if it differs; return its name, or nothing if there is none."""
-        state, name, data = self._state(attempt), self._name(attempt), published.data(plan)
+        state, name = self._state(attempt), self._name(attempt)
+        data = await asyncio.to_thread(published.data, plan)  # YAML takes up to seconds
         attempt.guard.check()
         try:
             config_map = await self._own(state, attempt)

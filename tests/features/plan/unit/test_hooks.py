@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -202,3 +203,16 @@ async def test_an_outage_repeats_the_plan() -> None:
     maps = PlanConfigMaps(THINGS, cast("Client", _Server(ServerError("down", status=500))))
     with pytest.raises(ServerError):
         await maps.write(attempt_value(OBJ), ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete"))
+
+
+async def test_the_yaml_of_a_plan_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[threading.Thread] = []
+
+    def data(_: ResourcePlan) -> dict[str, str]:
+        threads.append(threading.current_thread())
+        return {}
+
+    monkeypatch.setattr(published, "data", data)
+    maps = PlanConfigMaps(THINGS, cast("Client", _Server(ForbiddenError("no right", status=403))))
+    await maps.write(attempt_value(OBJ), ResourcePlan(ObjectRef.of(THINGS, OBJ), "complete"))
+    assert threads != [threading.main_thread()]

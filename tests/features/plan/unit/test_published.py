@@ -114,6 +114,14 @@ def test_a_large_plan_is_cut_in_the_status_and_in_the_config_map() -> None:
     assert yaml.safe_load(text)[0]["change"]["name"] == "web-0"
 
 
+def test_an_object_that_exceeds_the_config_map_is_omitted_before_it_becomes_yaml(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(yaml, "safe_dump", None)
+    text = published.data(basis(change(value=[0] * 200_000)).plan)["changes.yaml"]
+    assert text == "# 1 more entries are omitted, because they are too large\n"
+
+
 @pytest.mark.parametrize(
     ("other", "phrase"),
     [
