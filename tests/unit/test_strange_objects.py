@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runner.app.features import OWN_STATUS
@@ -16,11 +17,13 @@ from runner.core.kube.discovery import ApiResource
 from runner.core.kube.object_state import ObjectState
 from runner.core.masking import public
 from runner.core.proxy.handlers import owners
+from runner.core.reconcile.attempt import NO_OVERRIDES
 from runner.core.status import report
 from runner.core.status.conditions import ignored
 from runner.core.status.patch import patch, without_health
 from runner.features.hosts import record
 from runner.features.loopguard import reports as contention
+from runner.features.plan import hooks as planning
 from runner.features.plan import plan_status, published
 from runner.features.plan.approved import decide
 from runner.features.plan.changes import ResourcePlan
@@ -36,11 +39,13 @@ from tests.kit.watch_values import watch_value
 
 pytestmark = pytest.mark.lengthy
 
-_SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "Ready", "words", "x"]))
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "True", "False", "Ready", "words", "x"])
+)
 _NAMES = st.sampled_from(
     """
     type status reason message lastTransitionTime observedGeneration hash changes approval name address failures
-    conditions plan drift hosts fields hostKey random reads nonce
+    conditions plan drift hosts fields hostKey random reads nonce replaces because moreChanges unplanned
     """.split()  # noqa: SIM905 - a list of words
 )
 ANYTHING = st.recursive(
@@ -83,6 +88,7 @@ CONFIG_MAP = ApiResource(
 )
 CR = Owner(ObjectRef(GVK("e.com", "v1", "Thing"), ObjectKey("shop", "a"), "u1"), namespaced=True)
 PLAN = ResourcePlan(CR.ref, "complete")
+OVERRIDES = replace(NO_OVERRIDES, mode="approve")
 RESULT = RunResult(Outcome.SUCCEEDED, None, (), "", None, 1.0)
 
 
@@ -92,6 +98,12 @@ def _object(status: Any, spec: Any = None) -> dict[str, Any]:
 
 
 @given(STATUS)
+@example({"conditions": [{"type": "Updated", "status": "False", "reason": []}]})
+@example({"plan": {"approval": {"hash": []}}})
+@example({"plan": {"replaces": ["x"]}})
+@example({"plan": {"replaces": {"hash": "x"}}})
+@example({"plan": {"hash": "x", "moreChanges": "x"}})
+@example({"drift": {"hash": "x", "approval": ["x"]}})
 def test_each_reader_accepts_any_status(status: Any) -> None:
     obj = _object(status)
     before = json.dumps(obj)
@@ -104,6 +116,7 @@ def test_each_reader_accepts_any_status(status: Any) -> None:
     record.entries(obj)
     plan = plan_status.of_status(obj)
     published.random_values(plan)
+    planning._outdated({"metadata": {"annotations": {plan_status.APPROVE: "x"}}}, plan, OVERRIDES)
     decide(PLAN, PlanBasis(PLAN, "u1", 4, "digest", {}), "", {**plan, "hash": "x"}, None)
     report.finalizer_has_run(obj)
     plan_status.names_stale(obj, "x")

@@ -181,7 +181,7 @@ class PlanReconciler(Hooks):
             {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
             *([] if generation is None else [{"op": "test", "path": "/metadata/generation", "value": generation}]),
             {"op": "test", "path": "/status/plan/hash", "value": approved},
-            {"op": "test", "path": "/status/plan/approval", "value": before.get("approval")},
+            {"op": "test", "path": "/status/plan/approval", "value": obj["status"]["plan"].get("approval")},
             {"op": "add", "path": "/status/plan/approval", "value": _approval(approved, _RUNNING)},
         ]
         attempt.guard.check()
@@ -311,12 +311,12 @@ def _up_to_date(attempt: Attempt, plan: ResourcePlan) -> tuple[Condition, ...]:
 def _outdated(obj: Object, plan: Mapping[str, Any], overrides: AnnotationOverrides) -> str:
     """Return why the plan that a user approved last is not executed; empty if it is, or if the conditions have it."""
     approved = approved_hash(obj)
-    is_known = approved in {"", plan.get("hash"), (plan.get("approval") or {}).get("hash")}
+    is_known = approved in ("", plan.get("hash"), (plan.get("approval") or {}).get("hash"))  # these can be lists
     if overrides.mode != "approve" or is_known or plan_status.names_stale(obj, approved):
         return ""
     replaced = plan.get("replaces") or {}
-    why = f": {replaced['because']}" if replaced.get("hash") == approved else ""
-    return f"Plan {approved} is not the current plan, so it was not executed{why}"
+    why = replaced.get("because") if replaced.get("hash") == approved else ""
+    return f"Plan {approved} is not the current plan, so it was not executed" + (f": {why}" if why else "")
 
 
 def _approval(approved: str, state: str) -> dict[str, str]:

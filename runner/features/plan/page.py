@@ -18,7 +18,7 @@ from runner.features.plan.approved import is_used
 from runner.features.plan.changes import ObjectChange, ResourcePlan
 from runner.features.plan.fields import ABSENT, Value
 from runner.features.plan.plan_status import APPROVE
-from runner.values.objects import GVK, Object, ObjectKey, key_of, maps, mode_requested
+from runner.values.objects import GVK, Object, ObjectKey, key_of, mapping, maps, mode_requested
 
 _Title: TypeAlias = tuple[str, str, str, str]
 """Verb, kind, namespace and name of a change."""
@@ -81,7 +81,7 @@ class LatestPlans(Part):
         title = "Plan" if plan else "Drift"
         known = self.of(gvk, key_of(obj))
         rows = [known.get(_title(entry)) or _listed(entry) for entry in maps(stored.get("changes"))]
-        more = stored.get("moreChanges") or 0
+        more = hidden if isinstance(hidden := stored.get("moreChanges"), int) else 0
         command = _approve_command(gvk, self.modes[gvk], obj, plan) if plan else ""
         return page.section(
             title,
@@ -95,7 +95,7 @@ class LatestPlans(Part):
 def _summary(stored: Mapping[str, Any], count: int) -> Node:
     unplanned = stored.get("unplanned") or 0
     beside = f", {page.plural(unplanned, 'task')} not planned" if unplanned else ""
-    approval = stored.get("approval") or {}
+    approval = mapping(stored.get("approval"))
     is_approved = approval.get("hash") == stored["hash"] and approval.get("state")
     return page.note(
         f"{page.plural(count, 'object')} to change{beside}, since ",

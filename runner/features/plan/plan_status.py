@@ -35,7 +35,8 @@ OWN = OwnStatus(
 
 def of_status(obj: Object) -> dict[str, Any]:
     """Return `status.plan` of an object; empty if there is none. Fields of another shape are empty."""
-    readers: Mapping[str, Callable[[object], Any]] = {"approval": mapping, "reads": mapping, "changes": maps}
+    maps_of = dict.fromkeys(("approval", "replaces", "reads"), mapping)
+    readers: Mapping[str, Callable[[object], Any]] = {**maps_of, "changes": maps}
     plan = mapping(mapping(obj.get("status")).get(FIELD))
     return {name: readers[name](value) if name in readers else value for name, value in plan.items()}
 

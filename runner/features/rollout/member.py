@@ -82,7 +82,7 @@ class Member:
         successful = find(conditions, "Successful") or {}
         ready = find(conditions, kstatus.READY) or successful
         content = _CONTENT.search(str(updated.get("message")))
-        reason = updated.get("reason") if updated.get("status") == "False" else ""
+        reason = str(updated.get("reason")) if updated.get("status") == "False" else ""
         annotation, own = annotations_of(obj).get(ROLLOUT), labels_of(obj)
         observed, generation = failure.get("observedGeneration"), meta.get("generation")
         is_ready = ready.get("status") == "True" and reason != IN_PROGRESS
