@@ -6,6 +6,7 @@ These are JSON Patch (RFC 6902), JSON Merge Patch (RFC 7386), strategic merge pa
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,10 @@ from runner.features.plan.trial.schemas import Schema
 from runner.values.objects import Object, managed_fields_of
 
 _INDEX = re.compile("0|[1-9][0-9]*")
-_LARGEST = 1 << 20
-"""Number of operations of a JSON Patch from which it is rejected; the API server accepts 10,000."""
+_LARGEST = 10_000
+"""Number of operations of a JSON Patch beyond which it is rejected, as by the API server."""
+_MOST_COPIED = 3 << 20
+"""Bytes of JSON that a JSON Patch may copy, as in the API server: copies of copies would exhaust the memory."""
 
 
 class PatchError(ValueError):
@@ -42,14 +45,23 @@ def json_patch(target: Object, operations: Any) -> Object:
     if not isinstance(operations, list) or len(operations) > _LARGEST:
         raise PatchError("a JSON Patch must be a list of operations")
     patched: Any = copy.deepcopy(target)
+    copied = 0
     for number, operation in enumerate(operations):
         try:
+            copied += _copied(patched, operation)
             patched = _apply(patched, operation)
         except PatchError as error:
             raise PatchError(f"operation {number}: {error}") from error
+        if copied > _MOST_COPIED:
+            raise PatchError(f"operation {number}: the patch copies too much")
     if not isinstance(patched, dict):
         raise PatchError("the result is not an object")
     return patched
+
+
+def _copied(doc: Any, operation: Any) -> int:
+    is_copy = isinstance(operation, dict) and operation.get("op") == "copy"
+    return len(_text(_get(doc, _pointer(operation, "from")))) if is_copy else 0
 
 
 def _apply(doc: Any, operation: Any) -> Any:
@@ -138,6 +150,10 @@ def _remove(doc: Any, path: list[str]) -> tuple[Any, Any]:
     else:
         del parent[_index(last, len(parent) - 1)]
     return doc, removed
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _index(part: str, last: int) -> int:

@@ -32,6 +32,12 @@ def test_json_patches_follow_rfc_6902(target: Object, operations: list[Object], 
     assert patches.json_patch(target, operations) == expected
 
 
+def test_a_json_patch_cannot_exhaust_the_memory_with_copies_of_copies() -> None:
+    doubled = [{"op": "copy", "from": "/a", "path": f"/a/x{number}"} for number in range(60)]
+    with pytest.raises(PatchError, match="copies too much"):
+        patches.json_patch({"a": {"b": "words" * 100}}, doubled)
+
+
 def test_a_missing_field_is_null_in_a_test_as_at_the_api_server() -> None:
     tests = [{"op": "test", "path": path, "value": None} for path in ("/a/b", "/c")]
     assert patches.json_patch({"a": {}}, tests) == {"a": {}}
