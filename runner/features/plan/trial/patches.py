@@ -153,6 +153,7 @@ def _remove(doc: Any, path: list[str]) -> tuple[Any, Any]:
 
 
 def _text(value: Any) -> str:
+    """Return a JSON value as text, to find equal values fast."""
     return json.dumps(value, sort_keys=True)
 
 
@@ -205,7 +206,7 @@ def _merge(target: Any, patch: Object, schema: Schema | None) -> Any:
         if name.startswith(_DELETE_FROM):
             current, removed = merged.get(name.removeprefix(_DELETE_FROM)), _list(name, value)
             if isinstance(current, list):
-                merged[name.removeprefix(_DELETE_FROM)] = [item for item in current if item not in removed]
+                merged[name.removeprefix(_DELETE_FROM)] = _others(current, removed)
     for name, value in patch.items():
         if not _is_directive(name):
             _merge_field(merged, name, value, schema.child(name) if schema else None)
@@ -224,11 +225,9 @@ def _reorder(merged: Object, patch: Object, schema: Schema | None) -> None:
 
 
 def _retain(merged: Object, patch: Object) -> None:
-    retained = patch.get(_RETAIN)
-    if retained is None:
-        return
-    for name in merged.keys() - set(_list(_RETAIN, retained)):
-        del merged[name]
+    if (retained := patch.get(_RETAIN)) is not None:
+        for name in merged.keys() - set(map(str, _list(_RETAIN, retained))):
+            del merged[name]
 
 
 def _merge_field(merged: Object, name: str, value: Any, schema: Schema | None) -> None:
@@ -254,34 +253,39 @@ def _merge_list(target: Any, patch: list[Any], schema: Schema | None) -> list[An
         return [_clean(item) for item in patch if not _is_replacement(item)]
     key = schema.merge_key
     if not key:
-        return current + [item for item in patch if item not in current]
+        return current + _others(patch, current)
     if any(_is_replacement(item) for item in patch):
         return [_clean(item) for item in patch if not _is_replacement(item)]
-    for new in patch:
-        if not isinstance(new, dict) or key not in new:
-            raise PatchError(f"an item of the list has no merge key {key!r}")
-        at = next((n for n, item in enumerate(current) if isinstance(item, dict) and item.get(key) == new[key]), None)
-        if new.get(_DIRECTIVE) == "delete":
-            current = [item for item in current if not (isinstance(item, dict) and item.get(key) == new[key])]
-        elif at is None:
-            current.append(_merge({}, new, schema.items()))
-        else:
-            current[at] = _merge(current[at], new, schema.items())
+    if not all(isinstance(new, dict) and key in new for new in patch):
+        raise PatchError(f"an item of the list has no merge key {key!r}")
+    removed = {_text(new[key]) for new in patch if new.get(_DIRECTIVE) == "delete"}
+    current = [item for item in current if not (isinstance(item, dict) and _text(item.get(key)) in removed)]
+    places = {
+        _text(item.get(key)): place for place, item in reversed(list(enumerate(current))) if isinstance(item, dict)
+    }
+    for new in (item for item in patch if item.get(_DIRECTIVE) != "delete"):
+        place = places.setdefault(_text(new[key]), len(current))
+        current[place : place + 1] = [_merge(current[place] if place < len(current) else {}, new, schema.items())]
     return current
+
+
+def _others(items: list[Any], known: list[Any]) -> list[Any]:
+    """Return the items that are not in another list."""
+    texts = set(map(_text, known))
+    return [item for item in items if _text(item) not in texts]
 
 
 def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
     """Put the items in `order`; an item that it omits keeps its place after the item before it."""
 
-    def ident(value: Any) -> Any:
-        return value.get(key) if key and isinstance(value, dict) else value
+    def ident(value: Any) -> str:
+        return _text(value.get(key) if key and isinstance(value, dict) else value)
 
-    idents = [ident(value) for value in order]
+    ranks = {ident(value): rank for rank, value in reversed(list(enumerate(order)))}
     ranked: list[tuple[int, Any]] = []
     last = -1
     for item in items:
-        item_ident = ident(item)
-        last = idents.index(item_ident) if item_ident in idents else last
+        last = ranks.get(ident(item), last)
         ranked.append((last, item))
     # The sort is stable.
     return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
@@ -335,7 +339,7 @@ def _applied(target: Any, config: Any, schema: Schema | None) -> Any:
         return merged
     if isinstance(config, list) and isinstance(target, list) and schema is not None:
         if schema.list_type == "set":
-            return [*target, *(item for item in config if item not in target)]
+            return [*target, *_others(config, target)]
         if schema.list_type == "map" and schema.list_keys:
             return _apply_items(target, config, schema)
     return copy.deepcopy(config)
@@ -343,21 +347,16 @@ def _applied(target: Any, config: Any, schema: Schema | None) -> Any:
 
 def _apply_items(target: list[Any], config: list[Any], schema: Schema) -> list[Any]:
     items, below = list(target), schema.items()
-    idents = [_ident(item, schema, below) for item in items]
+    places = {_ident(item, schema, below): place for place, item in reversed(list(enumerate(items)))}
     for item in config:
-        ident = _ident(item, schema, below)
-        if ident in idents:
-            at = idents.index(ident)
-            items[at] = _applied(items[at], item, below)
-        else:
-            items.append(copy.deepcopy(item))
-            idents.append(ident)
+        place = places.setdefault(_ident(item, schema, below), len(items))
+        items[place : place + 1] = [_applied(items[place] if place < len(items) else None, item, below)]
     return items
 
 
-def _ident(item: Any, schema: Schema, below: Schema | None) -> Object:
+def _ident(item: Any, schema: Schema, below: Schema | None) -> str:
     defaults = below.defaults if below else {}
-    return {key: item.get(key, defaults.get(key)) for key in schema.list_keys} if isinstance(item, dict) else {}
+    return _text([item.get(key, defaults.get(key)) for key in schema.list_keys] if isinstance(item, dict) else [])
 
 
 def _remove_owned(value: Any, owned: Object, config: Any, rest: Sequence[Object]) -> None:

@@ -203,6 +203,11 @@ def test_a_document_lists_the_operations_with_dry_runs() -> None:
             {"strategy": {"$retainKeys": ["type"], "type": "B"}},
             {"strategy": {"type": "B"}},
         ),
+        (
+            {"items": [{"name": "a", "v": 1}, {"name": "b"}, {"name": "a", "v": 2}]},
+            {"items": [{"name": "c"}, {"name": "a", "$patch": "delete"}]},
+            {"items": [{"name": "b"}, {"name": "c"}]},
+        ),
         ({"source": {"old": 1}}, {"source": {"new": 1}}, {"source": {"new": 1}}),
         ({"free": {"a": 1, "b": 1}}, {"free": {"$patch": "replace", "c": 1}}, {"free": {"c": 1}}),
         ({"free": {"a": 1, "b": 1}}, {"free": {"a": None}}, {"free": {"b": 1}}),
@@ -214,11 +219,35 @@ def test_strategic_patches_use_the_merge_keys(schema: Schema, before: Object, pa
 
 
 @pytest.mark.parametrize(
-    "patch", [{"items": [{"v": 1}]}, {"$patch": "explode"}, {"$setElementOrder/items": 1, "items": []}]
+    "patch", [{"items": [{"v": 1}]}, {"$patch": "explode"}, {"$setElementOrder/items": 1, "items": []}, {"items": [1]}]
 )
 def test_invalid_strategic_patches_are_rejected(schema: Schema, patch: Object) -> None:
     with pytest.raises(PatchError):
         patches.strategic_patch({"spec": {"items": [{"name": "a"}]}}, {"spec": patch}, schema)
+
+
+class Counted(str):
+    """Text that counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_the_time_of_a_patch_does_not_grow_with_the_square_of_its_lists(schema: Schema) -> None:
+    names = [Counted(f"n{number}") for number in range(300)]
+    lists: Object = {"items": [{"name": name} for name in names], "finalizers": names}
+    lists["ports"] = [{"port": name, "protocol": "TCP"} for name in names]
+    order = {f"$setElementOrder/{field}": lists[field] for field in ("items", "finalizers")}
+    removed = {"$deleteFromPrimitiveList/finalizers": names}
+    Counted.comparisons = 0
+    patches.server_side_apply({"spec": lists}, {"spec": lists}, "m", schema)
+    patches.strategic_patch({"spec": lists}, {"spec": {**lists, **order, **removed}}, schema)
+    assert Counted.comparisons < 10 * len(names)
 
 
 def test_an_apply_merges_by_list_type(schema: Schema) -> None:
