@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from runner.values.objects import Object, labels_of
 
 _SET = re.compile(r"\s*([^\s,()=!<>]+)\s+(in|notin)\s*\(([^()]*)\)\s*(?:,|$)")
-_OTHER = re.compile(r"\s*(!?)\s*([^\s,()=!<>]+)\s*(?:(==|=|!=|>|<)\s*([^,()=!<>\s]*))?\s*(?:,|$)")
+_OTHER = re.compile(r"\s*+(!?)\s*+([^\s,()=!<>]+)\s*+(?:(==|=|!=|>|<)\s*+([^,()=!<>\s]*))?\s*+(?:,|$)")
 _FIELD = re.compile(r"\s*([^=!,\s]+)\s*(!=|==|=)((?:[^\\,=]|\\.)*)(?:,|$)")
 _ESCAPED = re.compile(r"\\(.)")
 

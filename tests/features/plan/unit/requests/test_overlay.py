@@ -137,6 +137,12 @@ def test_invalid_selectors_are_rejected(labels: str, fields: str) -> None:
         Selector.parse([labels], [fields])
 
 
+@pytest.mark.parametrize("selector", [" " * 60_000 + "=", "a=" + " " * 60_000 + "("])
+def test_blanks_in_a_selector_are_read_once_and_not_for_hours(selector: str) -> None:
+    with pytest.raises(SelectorError):
+        Selector.parse([selector], [])
+
+
 TABLE = """
 state      create   change   delete   evict
 unchanged  send     send     send     send
