@@ -289,6 +289,11 @@ async def _whole(answer: Answer, most: int) -> Answer:
     return answer
 
 
+def is_temporary(answer: Answer) -> bool:
+    """Return whether the API server is busy, unavailable, or gets a new token: nothing follows about the object."""
+    return answer.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)}
+
+
 def respond(obj: Mapping[str, Any], status: int = HTTPStatus.OK, *, to_head: bool = False) -> Answer:
     """Return a response with a JSON object."""
     answer = complete(int(status), orjson.dumps(obj), (b"Cache-Control", b"no-cache, private"))

@@ -348,6 +348,8 @@ class ApiDocuments:
             return cached[1]
         path = f"apis/{info.group}/{info.version}" if info.group else f"api/{info.version}"
         reply = await plan.get(f"/openapi/v3/{path}", most=_LARGEST_DOCUMENT)
+        if calls.is_temporary(reply):
+            raise StatusError(reply)
         if not reply.is_success and reply.status != HTTPStatus.NOT_FOUND:
             raise RefusedError(f"cannot read its OpenAPI document: status {reply.status}")
         document = await asyncio.to_thread(_parse, (await reply.data() or b"") if reply.is_success else b"{}")

@@ -9,15 +9,20 @@ import orjson
 import pytest
 
 from runner.core.kube.discovery import ServedResources
+from runner.core.kube.state import CONFIG_MAPS
 from runner.core.proxy import protobuf
 from runner.core.proxy.calls import Handler
 from runner.core.proxy.handlers.writes import Writes
 from runner.core.proxy.protobuf import message as encode
 from runner.core.proxy.protobuf import text
+from runner.core.status.report import NOTHING_OWN
+from runner.features.plan.approved import APPROVED, ApprovedPlan
+from runner.features.plan.changes import PlannedOwner
 from runner.features.plan.requests import handler
 from runner.features.plan.requests.handler import Planning
 from runner.features.plan.trial.overlay import Overlay
-from runner.values.objects import Object, ObjectKey
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
+from runner.values.slots import EMPTY
 from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
@@ -43,6 +48,8 @@ class Cluster(RecordedDependents):
         self.objects: dict[str, Object] = {}
         self.forbidden: set[str] = set()
         """Methods that the run may not use."""
+        self.failing: dict[tuple[str, str], str] = {}
+        """Statuses by method and path."""
         self.openapi: Object = OPENAPI
 
     async def script(self, message: Message, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,6 +61,8 @@ class Cluster(RecordedDependents):
                 f'configmaps "a" is forbidden: User "u" cannot {_VERBS[method]} resource "configmaps" in API group ""'
             )
             status, body = "403 Forbidden", {"kind": "Status", "message": f'{text} in the namespace "ns"'}
+        elif (method, path) in self.failing:
+            status, body = self.failing[method, path], {"kind": "Status", "message": "no"}
         elif path.startswith("/openapi/v3/"):
             body = self.openapi
         elif method in {"POST", "PUT"} and message.body.startswith(b"k8s"):
@@ -191,6 +200,38 @@ async def test_a_run_that_may_not_read_an_object_can_change_it(stage: Stage, clu
     assert (await ask(stage, f"PATCH {PATH}/a", config_map(data={"x": "2"}), MERGE)).status == 200
     assert [(each.verb, each.before is None) for each in overlay.changes()] == [("create", True), ("change", True)]
     assert "before its change" in overlay.partial_reasons[0]
+
+
+@pytest.mark.parametrize("path", [f"{PATH}/a", "/openapi/v3/api/v1"])
+async def test_a_read_that_fails_for_a_moment_plans_nothing(stage: Stage, cluster: Cluster, path: str) -> None:
+    overlay = begin(stage, cluster)
+    cluster.objects[f"{PATH}/a"] = config_map()
+    cluster.failing["GET", path] = "503 Service Unavailable"
+    assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"k": "v"}}, MERGE)).status == 503
+    assert (overlay.changes(), overlay.partial_reasons) == ([], [])
+
+
+def approve(stage: Stage, cluster: Cluster, *planned: Object, after: Object | None = None) -> list[str]:
+    """Begin a run with an approved plan, which changes these objects; return why the run is ended."""
+    overlay, ended = Overlay(), list[str]()
+    for obj in planned:
+        overlay.record(CONFIG_MAPS, key_of(obj), obj, after, existed=True)
+    owner = PlannedOwner(ObjectRef(GVK("e.com", "v1", "Thing"), ObjectKey("ns", "o")), NOTHING_OWN)
+    more = EMPTY.having(APPROVED, ApprovedPlan(overlay, owner, ended.append))
+    stage.token = stage.identities.issue(stage.make_run(more=more))
+    stage.api.script = cluster.script
+    return ended
+
+
+@pytest.mark.parametrize("path", [f"{PATH}/a", "/openapi/v3/api/v1"])
+async def test_a_read_that_fails_for_a_moment_does_not_end_an_approved_run(
+    stage: Stage, cluster: Cluster, path: str
+) -> None:
+    before = cluster.objects[f"{PATH}/a"] = config_map(data={})
+    ended = approve(stage, cluster, before, after=config_map(data={"k": "v"}))
+    cluster.failing["GET", path] = "503 Service Unavailable"
+    assert (await ask(stage, f"PATCH {PATH}/a", {"data": {"k": "v"}}, MERGE)).status == 503
+    assert ended == []
 
 
 async def test_content_that_cannot_be_parsed_is_refused(stage: Stage, cluster: Cluster) -> None:
