@@ -54,7 +54,8 @@ async def _attempt(planning: PlanWrites, plan: PlanCall, approval: ApprovedPlan)
         replies = [await _delete(plan, write) for write in writes]
         if any(map(_is_conflict, replies)):
             return None
-        return replies[0] if plan.info.verb == "delete" else answer
+        failed = (reply for reply in replies if not (reply.is_success or reply.status == HTTPStatus.NOT_FOUND))
+        return replies[0] if plan.info.verb == "delete" else next(failed, answer)
     (write,) = writes
     reply = await _send(plan, write)
     if _is_conflict(reply) or await _has_failed_test(plan, write, reply):

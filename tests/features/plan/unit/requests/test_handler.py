@@ -234,6 +234,23 @@ async def test_a_read_that_fails_for_a_moment_does_not_end_an_approved_run(
     assert ended == []
 
 
+async def test_an_approved_run_learns_which_object_of_a_collection_was_not_deleted(
+    stage: Stage, cluster: Cluster
+) -> None:
+    items = [config_map(name) for name in "ab"]
+    for item in items:
+        item["metadata"] |= {"uid": f"u-{item['metadata']['name']}", "resourceVersion": "1"}
+        cluster.objects[f"{PATH}/{item['metadata']['name']}"] = item
+    cluster.objects[PATH] = {"kind": "ConfigMapList", "apiVersion": "v1", "items": items}
+    cluster.openapi = {"paths": {TEMPLATE: {"delete": DRY_RUN}}}
+    ended = approve(stage, cluster, *items)
+    cluster.failing["DELETE", f"{PATH}/a"] = "403 Forbidden"
+    assert (await ask(stage, f"DELETE {PATH}")).status == 403
+    del cluster.failing["DELETE", f"{PATH}/a"], cluster.objects[f"{PATH}/b"]  # b is gone meanwhile
+    assert (await ask(stage, f"DELETE {PATH}")).status == 200
+    assert ended == []
+
+
 async def test_content_that_cannot_be_parsed_is_refused(stage: Stage, cluster: Cluster) -> None:
     overlay = begin(stage, cluster, inject=False)
     binary = "Content-Type: application/vnd.kubernetes.protobuf"
