@@ -8,6 +8,7 @@ writes of plan runs.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from http import HTTPStatus
 
@@ -217,7 +218,8 @@ def _type_of(plan: PlanCall, events: list[tuple[str, Object]]) -> Object:
 
 
 def _seconds(plan: PlanCall) -> float:
+    values = plan.values("timeoutSeconds")
     try:
-        return max(float(next(iter(plan.values("timeoutSeconds")), "inf")), 0.0)
+        return max(int(values[0]), 0) if values else math.inf
     except ValueError:
         return 0.0

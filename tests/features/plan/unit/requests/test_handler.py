@@ -23,6 +23,7 @@ from runner.features.plan.requests.handler import Planning
 from runner.features.plan.trial.overlay import Overlay
 from runner.values.objects import GVK, Object, ObjectKey, ObjectRef, key_of
 from runner.values.slots import EMPTY
+from tests.kit.wait import patience
 from tests.unit.proxy.stage import Message, RecordedDependents, Stage, Staged
 
 PATH = "/api/v1/namespaces/ns/configmaps"
@@ -249,6 +250,17 @@ async def test_an_approved_run_learns_which_object_of_a_collection_was_not_delet
     del cluster.failing["DELETE", f"{PATH}/a"], cluster.objects[f"{PATH}/b"]  # b is gone meanwhile
     assert (await ask(stage, f"DELETE {PATH}")).status == 200
     assert ended == []
+
+
+@pytest.mark.parametrize("seconds", ["nan", "-1", "x", "9" * 5000])
+async def test_a_watch_of_planned_objects_ends_whatever_its_timeout_is(
+    stage: Stage, cluster: Cluster, seconds: str
+) -> None:
+    begin(stage, cluster)
+    await ask(stage, f"POST {PATH}", config_map())
+    cluster.objects[PATH] = {"kind": "ConfigMapList", "apiVersion": "v1", "items": []}
+    watched = await asyncio.wait_for(ask(stage, f"GET {PATH}?watch=1&timeoutSeconds={seconds}"), patience())
+    assert b'"ADDED"' in watched.body
 
 
 async def test_content_that_cannot_be_parsed_is_refused(stage: Stage, cluster: Cluster) -> None:
