@@ -106,6 +106,8 @@ async def _create(plan: PlanWrite, obj: Object) -> Answer:
     if not name and isinstance(meta.get("generateName"), str):
         name = overlay.generated_name(plan.kind, namespace, meta["generateName"])
         obj = {**obj, "metadata": {**meta, "name": name}}
+    if not isinstance(name, str) or (plan.unvalidated and not name):
+        raise StatusError(calls.failure(HTTPStatus.BAD_REQUEST, "BadRequest", "metadata.name is no text, or empty"))
     key = ObjectKey(namespace, name)
     chosen = plan.step(Action.CREATE, key)
     if chosen is Step.EXISTS:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from runner.core.kube.discovery import ServedResources
+from runner.core.kube.discovery import ApiResource, ServedResources
 from runner.core.kube.state import CONFIG_MAPS
 from runner.core.proxy import protobuf
 from runner.core.proxy.calls import Handler
@@ -261,6 +261,17 @@ async def test_a_watch_of_planned_objects_ends_whatever_its_timeout_is(
     cluster.objects[PATH] = {"kind": "ConfigMapList", "apiVersion": "v1", "items": []}
     watched = await asyncio.wait_for(ask(stage, f"GET {PATH}?watch=1&timeoutSeconds={seconds}"), patience())
     assert b'"ADDED"' in watched.body
+
+
+@pytest.mark.parametrize("meta", [{"name": 7}, {"name": ["a"]}, {}, {"generateName": 7}])
+async def test_an_object_without_a_name_in_a_planned_namespace_is_invalid(
+    stage: Stage, cluster: Cluster, meta: Object
+) -> None:
+    overlay = begin(stage, cluster)
+    space = ApiResource(GVK("", "v1", "Namespace"), "namespaces", False, frozenset(), frozenset())  # noqa: FBT003
+    overlay.record(space, ObjectKey("", "ns"), None, {"metadata": {"name": "ns"}}, existed=False)
+    assert (await ask(stage, f"POST {PATH}", {"metadata": meta})).status == 400
+    assert [change.gvk.kind for change in overlay.changes()] == ["Namespace"]
 
 
 async def test_content_that_cannot_be_parsed_is_refused(stage: Stage, cluster: Cluster) -> None:
