@@ -68,7 +68,8 @@ _IN_BACKGROUND = "it runs in the background, so that the plan can lack its chang
 _WITHOUT_REQUESTS = "it reports a change, but sends no request in check mode"
 _OUTSIDE = "it reports a change outside the cluster"
 _MOST = 100
-"""Number of tasks that a run reports at most."""
+"""Number of tasks that a run reports at most, and of those that would change a host."""
+_BEYOND = f"it changes a host, of which a plan lists at most {_MOST} tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +126,11 @@ class UnplannedTasks:
         if reason:
             self._add(data, action, reason)
         elif is_changed and host != _LOCALHOST:
-            tasks = self.hosts.setdefault(host, {})
-            if len(tasks) < _MOST:
-                tasks[str(data.get("task") or "")] = action
+            tasks, task = self.hosts.setdefault(host, {}), str(data.get("task") or "")
+            if task in tasks or len(tasks) < _MOST:
+                tasks[task] = action
+            else:
+                self._add(data, action, _BEYOND)
 
     def _add(self, data: Mapping[str, Any], action: str, reason: str, *distinct: str) -> None:
         """Add a task once for all its items and hosts, or once for each value of `distinct`."""

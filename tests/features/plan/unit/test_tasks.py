@@ -89,6 +89,15 @@ def test_a_task_is_listed_once_for_all_its_items_with_place_and_action_up_to_a_l
     assert (task.task, task.path, task.action) == ("42", "/roles/r/tasks/main.yml:2", "script")
 
 
+def test_tasks_beyond_those_that_a_plan_lists_for_a_host_are_unplanned() -> None:
+    found = UnplannedTasks()
+    for number in (*range(102), 5):
+        data = {"host": "one", "task": str(number), "resolved_action": "x", "task_path": "m.yml:1"}
+        found.event({"event": "runner_on_ok", "event_data": {**data, "res": {"changed": True}}})
+    assert len(found.hosts["one"]) == 100
+    assert [task.task for task in found.tasks] == ["100", "101"]
+
+
 def test_a_task_that_would_change_a_host_is_a_change_of_this_host() -> None:
     found = UnplannedTasks()
 
