@@ -70,6 +70,8 @@ def given(files: Sequence[str], watches: Sequence[Watch]) -> tuple[list[Given], 
         watch = by_kind.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
         if watch is not None and not metadata(obj).get("name"):
             raise ConfigError(f"{place}: the object has no metadata.name")
+        if watch is not None and not all(isinstance(part, str) for part in key_of(obj)):
+            raise ConfigError(f"{place}: name and namespace in metadata must be text; write them in quotes")
         watched += [Given(place, watch, obj)] if watch is not None else []
     if not watched:
         kinds = ", ".join(f"{kind} ({version})" for version, kind in by_kind)
@@ -109,10 +111,15 @@ async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Obje
         before = await client.get(resource, key)
     except NotFoundError:
         return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=desired)
-    applied = annotations_of(before).get(LAST_APPLIED)
+    try:
+        applied = json.loads(annotations_of(before).get(LAST_APPLIED) or "{}")
+    except (ValueError, RecursionError):
+        applied = None
+    if not isinstance(applied, dict):
+        raise OperatorError(f"its annotation {LAST_APPLIED} is no object in JSON; remove the annotation")
     # kubectl adds `LAST_APPLIED` to the annotations of the file, so that it never removes all annotations.
     annotated = {**metadata(desired), "annotations": annotations_of(obj)}
-    patch = _patch(json.loads(applied) if applied else {}, {**desired, "metadata": annotated})
+    patch = _patch(applied, {**desired, "metadata": annotated})
     after = await client.patch(resource, key, patch, content_type=PatchType.MERGE, params=_STRICT)
     return before, after
 
@@ -228,7 +235,7 @@ class Selector:
         self._check_watched(item.watch, key)
         try:
             before, after = await tried(self._client, resource, key, item.obj)
-        except ApiError as error:
+        except OperatorError as error:
             raise OperatorError(f"{item.place}: {item.watch.gvk.kind} {key}: {error}") from error
         target = Target(item.watch, resource, after, is_applied=False, before=before)
         selector = Matching.parse(filter(None, [item.watch.selector]), filter(None, [item.watch.field_selector]))

@@ -16,7 +16,7 @@ from runner.core.kube.client import Client, PatchType
 from runner.core.kube.discovery import ApiResource
 from runner.sdk.preview import deletion, selection
 from runner.sdk.preview.deletion import Owned
-from runner.values.errors import ConfigError, NotFoundError
+from runner.values.errors import ConfigError, NotFoundError, OperatorError
 from runner.values.objects import GVK, LAST_APPLIED, Object, ObjectKey
 from tests.kit.wait import patience
 from tests.kit.watch_values import watch_value
@@ -48,6 +48,8 @@ def test_files_folders_lists_and_standard_input_are_read(tmp_path: Path, monkeyp
     [
         (OTHER, r"no object in \S+ is of a watched kind: Shop \(shop.example.com/v1\)"),
         (OBJECT % "", r"\S+:1: the object has no metadata.name"),
+        (OBJECT % "12", r"\S+:1: name and namespace in metadata must be text; write them in quotes"),
+        (OBJECT % "a, namespace: [b]", r"\S+:1: name and namespace in metadata must be text; write them in quotes"),
         ("text\n", r"\S+:1: not an object"),
         ("a: [\n", r"\S+: invalid YAML"),
     ],
@@ -117,6 +119,14 @@ def test_annotations_that_the_file_never_had_are_not_removed(applied: dict[str, 
     server = Server({"metadata": {"annotations": {LAST_APPLIED: last, "team": "x", **applied}}})
     tried(server, {"metadata": {"name": "corner", **given}})
     assert server.writes[0][-1]["metadata"]["annotations"] == dict.fromkeys(applied)
+
+
+@pytest.mark.parametrize("last", ["words", "[1]", "null", "7", "[" * 100_000])
+def test_an_invalid_annotation_of_the_object_that_was_applied_is_an_error_with_advice(last: str) -> None:
+    server = Server({"metadata": {"annotations": {LAST_APPLIED: last}}})
+    with pytest.raises(OperatorError, match=f"annotation {LAST_APPLIED} is no object in JSON; remove"):
+        tried(server, {"metadata": {"name": "corner"}})
+    assert server.writes == []
 
 
 def test_kubernetes_deletes_objects_all_of_whose_owners_are_deleted() -> None:
