@@ -110,7 +110,7 @@ async def plan(settings: Settings, watches: Sequence[Watch], selection: Resource
             progress.count(0, len(targets))
             own = replace(settings, runner_dir=Path(folder))
             async with PlanRuntime.open(client, own) as runtime:
-                return await Planner(own, runtime, progress).plan(targets)
+                return await Planner(own, runtime, progress).plan(targets, steps(targets, selection))
 
 
 async def _connect(client: Client) -> None:
@@ -140,8 +140,8 @@ class Planner:
         """What complete runs wrote and read."""
         self._runs: dict[GVK, PlanRuns] = {}
 
-    async def plan(self, targets: Sequence[Target]) -> Plan:
-        """Plan the targets, several at the same time, as many as the operator would run."""
+    async def plan(self, targets: Sequence[Target], step_of: Mapping[ObjectRef, int]) -> Plan:
+        """Plan the targets, several at the same time, as many as the operator would run. `step_of`: see `steps`."""
         watches = {target.watch.gvk: target.watch for target in targets}
         for watch in watches.values():
             self._runtime.choice.check(watch.more.get(ENGINE), f"engine of {watch.gvk}")
@@ -160,7 +160,6 @@ class Planner:
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(target)) for target in targets]
-        step_of = steps(targets)
         plans = [replace(run_plan := task.result(), step=step_of.get(run_plan.resource, 0)) for task in tasks]
         try:
             return Plan(await self._with_unwritten(plans))
@@ -252,9 +251,11 @@ class Planner:
         return self._runs[watch.gvk], replace(attempt, overrides=overrides_of(attempt.obj, bounds))
 
 
-def steps(targets: Sequence[Target]) -> dict[ObjectRef, int]:
-    """Return the step of a rollout that would reach each resource, counted from 1, if all of them were outdated."""
+def steps(targets: Sequence[Target], selection: ResourceSelection) -> dict[ObjectRef, int]:
+    """Return the step of a rollout for each resource, from 1, if all were outdated; empty unless all are selected."""
     step_of: dict[ObjectRef, int] = {}
+    if selection.name or selection.namespace or selection.files:
+        return step_of
     for watch in {target.watch.gvk: target.watch for target in targets}.values():
         policy = watch.more.get(ROLLOUT_POLICY)
         if policy is None:

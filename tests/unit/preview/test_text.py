@@ -14,7 +14,7 @@ from runner.features.plan.tasks import UnplannedTask
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.sdk.preview import planner
 from runner.sdk.preview.grouping import document
-from runner.sdk.preview.selection import Target
+from runner.sdk.preview.selection import ResourceSelection, Target
 from runner.sdk.preview.text import Style, lines
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 from runner.values.slots import EMPTY
@@ -22,6 +22,8 @@ from tests.kit.watch_values import watch_value
 
 MEMCACHED, DEPLOYMENT = GVK("cache.example.com", "v1", "Memcached"), GVK("apps", "v1", "Deployment")
 IMAGE = FieldChange("spec.template.spec.containers[memcached].image", "memcached:1.6.38", "memcached:1.6.39")
+RAN = {"conditions": [{"type": "Failure", "status": "False", "reason": "Successful"}]}
+EVERYTHING = ResourceSelection.parse("", "", everything=True)
 
 
 def ref(name: str) -> ObjectRef:
@@ -192,15 +194,26 @@ def test_a_deletion_is_marked_and_is_not_grouped_with_changes() -> None:
     ]
 
 
+@pytest.mark.parametrize(("text", "namespace", "files"), [("a/m4", "", ()), ("", "shop", ()), ("", "", ("m4.yaml",))])
+def test_a_plan_of_some_resources_names_no_step_because_it_depends_on_all(
+    text: str, namespace: str, files: tuple[str, ...]
+) -> None:
+    watch = watch_value(gvk=MEMCACHED, more=EMPTY.having(ROLLOUT_POLICY, RolloutPolicy((Step(1),))))
+    resource = ApiResource(MEMCACHED, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
+    target = Target(watch, resource, {"metadata": {"name": "m4", "namespace": "shop", "uid": "u"}, "status": RAN})
+    selection = ResourceSelection.parse(text, namespace, everything=bool(namespace), files=files)
+    assert planner.steps([target], selection) == {}
+    assert planner.steps([target], EVERYTHING) == {ref("m4"): 1}
+
+
 def test_resources_of_a_rollout_are_grouped_by_the_step_that_reaches_them() -> None:
     policy = RolloutPolicy((Step(1), Step(3)))
     watch = watch_value(gvk=MEMCACHED, more=EMPTY.having(ROLLOUT_POLICY, policy))
     resource = ApiResource(MEMCACHED, "memcacheds", namespaced=True, verbs=frozenset(), subresources=frozenset())
-    ran = {"conditions": [{"type": "Failure", "status": "False", "reason": "Successful"}]}
     metas = [{"name": f"m{number}", "namespace": "shop", "uid": f"uid-{number}"} for number in range(5)]
     new = {"metadata": {"name": "new", "namespace": "shop", "uid": "uid-new"}}
-    targets = [Target(watch, resource, {"metadata": meta, "status": ran}) for meta in metas]
-    steps = planner.steps([*targets, Target(watch, resource, new)])
+    targets = [Target(watch, resource, {"metadata": meta, "status": RAN}) for meta in metas]
+    steps = planner.steps([*targets, Target(watch, resource, new)], EVERYTHING)
     assert {each.key.name: step for each, step in steps.items()} == {"m0": 1, "m1": 2, "m2": 2, "m3": 3, "m4": 3}
     plans = [
         ResourcePlan(each, "complete", (changed(f"{each.key.name}-x", IMAGE),), step=step)
