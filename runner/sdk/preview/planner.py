@@ -170,7 +170,7 @@ class Planner:
     async def _with_unwritten(self, plans: Sequence[ResourcePlan]) -> list[ResourcePlan]:
         """Add the objects that each resource owns, and that its complete run did not use."""
         namespaces = {ref.key.namespace for ref in self._overlays}
-        scopes = namespaces if len(namespaces) <= _FLEET else {""}
+        scopes = namespaces if len(namespaces) <= _FLEET and "" not in namespaces else {""}
         owned = [obj for scope in scopes for obj in await deletion.dependents(self._runtime.client, scope, [])]
         return [
             replace(run_plan, unwritten=tuple(deletion.unwritten(run_plan.resource.uid, owned, overlay)))

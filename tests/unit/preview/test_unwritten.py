@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from runner.base.config.settings import Settings
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.changes import Plan, ResourcePlan
 from runner.features.plan.trial.overlay import Overlay
 from runner.sdk.preview import deletion
 from runner.sdk.preview.deletion import Owned
 from runner.sdk.preview.grouping import document
+from runner.sdk.preview.planner import Planner
+from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.text import Style, lines
 from runner.values.objects import GVK, ObjectKey, ObjectRef
 
@@ -46,6 +50,20 @@ def test_an_object_that_a_run_neither_wrote_nor_read_is_no_longer_written(
         target, _, query = path.partition("?")
         overlay.saw(target, [("labelSelector", query)] if query else [], "digest")
     assert deletion.unwritten("1", [owned], overlay) == [ObjectRef(CONFIG_MAP, KEY)] * is_unwritten
+
+
+async def test_an_object_is_listed_once_if_resources_of_the_cluster_and_of_namespaces_are_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def dependents(_: object, namespace: str, __: list[str]) -> list[Owned]:
+        return [config_map("1")] if namespace in {"", "town"} else []
+
+    monkeypatch.setattr(deletion, "dependents", dependents)
+    every: Any = SimpleNamespace(client=None)
+    planner = Planner(cast("Settings", None), every, Progress())
+    plans = [ResourcePlan(ObjectRef(SHOP, ObjectKey(space, "a"), "1"), "complete") for space in ("", "town")]
+    planner._overlays = {plan.resource: Overlay() for plan in plans}
+    assert [plan.unwritten for plan in await planner._with_unwritten(plans)] == [(ObjectRef(CONFIG_MAP, KEY),)] * 2
 
 
 def test_a_written_object_is_written_whether_it_changes_or_not() -> None:
