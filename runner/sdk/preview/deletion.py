@@ -13,7 +13,7 @@ from runner.core.proxy import request
 from runner.features.plan.changes import ObjectChange
 from runner.features.plan.trial.overlay import KindId, Overlay
 from runner.features.prune.record import KEEP
-from runner.values.errors import ApiError, ForbiddenError, NotFoundError
+from runner.values.errors import ApiError
 from runner.values.objects import (
     GVK,
     RECORD_OF,
@@ -93,7 +93,7 @@ async def dependents(client: Client, namespace: str, unknown: list[str]) -> list
         if kind.namespaced or not namespace:
             try:
                 owned += [dependent async for dependent in _owned(client, kind, namespace)]
-            except (ForbiddenError, NotFoundError) as error:
+            except ApiError as error:
                 unknown.append(f"{kind.qualified}: {error}")
     return owned
 

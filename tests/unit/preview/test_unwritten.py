@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from runner.base.config.settings import Settings
+from runner.core.kube.client import Client, ListPage
 from runner.core.kube.discovery import ApiResource
 from runner.features.plan.changes import Plan, ResourcePlan
 from runner.features.plan.trial.overlay import Overlay
@@ -17,7 +18,8 @@ from runner.sdk.preview.grouping import document
 from runner.sdk.preview.planner import Planner
 from runner.sdk.preview.progress import Progress
 from runner.sdk.preview.text import Style, lines
-from runner.values.objects import GVK, ObjectKey, ObjectRef
+from runner.values.errors import ApiError, ForbiddenError, GoneError, ServerError
+from runner.values.objects import GVK, Object, ObjectKey, ObjectRef
 
 CONFIG_MAP, SHOP = GVK("", "v1", "ConfigMap"), GVK("example.com", "v1", "Shop")
 KEY = ObjectKey("town", "old")
@@ -64,6 +66,36 @@ async def test_an_object_is_listed_once_if_resources_of_the_cluster_and_of_names
     plans = [ResourcePlan(ObjectRef(SHOP, ObjectKey(space, "a"), "1"), "complete") for space in ("", "town")]
     planner._overlays = {plan.resource: Overlay() for plan in plans}
     assert [plan.unwritten for plan in await planner._with_unwritten(plans)] == [(ObjectRef(CONFIG_MAP, KEY),)] * 2
+
+
+class _Server:
+    """Serves ConfigMaps, and Pods that it cannot list."""
+
+    def __init__(self, error: ApiError) -> None:
+        self._error = error
+
+    async def request(self, _: str, path: str) -> Object:
+        kinds = [{"name": name, "kind": name, "namespaced": True, "verbs": ["list"]} for name in ("configmaps", "pods")]
+        return {"groups": []} if path == "/apis" else {"resources": kinds}
+
+    async def list_page(self, resource: ApiResource, *_: object, **__: object) -> ListPage:
+        if resource.plural == "pods":
+            raise self._error
+        item = {"metadata": {"name": "old", "namespace": "town", "uid": "2", "ownerReferences": [{"uid": "1"}]}}
+        return ListPage([item], "", "", 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ForbiddenError("no", status=403), ServerError("no", status=503), GoneError("no", status=410)],
+    ids=lambda error: str(error.status),
+)
+async def test_a_kind_that_cannot_be_listed_makes_the_plan_of_a_deletion_partial(error: ApiError) -> None:
+    resource = ApiResource(SHOP, "shops", namespaced=True, verbs=frozenset(), subresources=frozenset())
+    obj = {"metadata": {"name": "a", "namespace": "town", "uid": "1"}}
+    collected = await deletion.find(cast("Client", _Server(error)), resource, obj)
+    assert [str(change.key) for change in collected.changes] == ["town/a", "town/old"]
+    assert collected.unknown == "dependents that Kubernetes also deletes are unknown: pods: no"
 
 
 def test_a_written_object_is_written_whether_it_changes_or_not() -> None:
