@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from runner.base.config import commands
 from runner.base.config.commands import Subparsers
-from runner.values.errors import ConfigError, ConflictError, ForbiddenError, OperatorError
+from runner.values.errors import ConfigError, ConflictError, OperatorError
 
 if TYPE_CHECKING:
     from runner.core.kube.client import Client
@@ -79,11 +79,13 @@ async def _watched(store: RolloutStore) -> State:
 
     So the operator must confirm first that the state is about its own content.
     """
+    from runner.core.kube.state import StateError  # noqa: PLC0415 - as above
+
     clock = asyncio.get_running_loop().time
     number, began, is_noted = time.time_ns(), clock(), False
     try:
         await _change(store, lambda state: replace(state, asked=max(number, state.asked)))
-    except ForbiddenError as error:
+    except StateError as error:
         number = 0
         sys.stderr.write(f"The state may be that of the former rollout: the operator cannot be asked ({error})\n")
     while True:

@@ -12,6 +12,7 @@ from runner.features.rollout import commands as rollout
 from runner.features.rollout.member import Member
 from runner.features.rollout.state import RolloutStore, State
 from runner.values.errors import ConflictError, ForbiddenError
+from runner.values.objects import Object
 from tests.features.rollout.unit.test_state import NEW, OLD, member
 from tests.kit.watch_values import watch_value
 
@@ -35,6 +36,16 @@ class Store(RolloutStore):
         if self.errors:
             raise self.errors.pop(0)
         self.state = state
+
+
+class _ReadOnly:
+    """An API server that refuses to store the state."""
+
+    async def get(self, *_: object) -> Object:
+        return {"metadata": {"name": "state", "resourceVersion": "1"}, "data": {"state": FORMER.written()}}
+
+    async def request(self, *_: object, **__: object) -> None:
+        raise ForbiddenError("configmaps is forbidden", status=403)
 
 
 def begins(state: State) -> State:
@@ -79,8 +90,7 @@ async def test_without_an_operator_the_command_reports_that_it_waits(capsys: pyt
 
 @pytest.mark.virtual_time
 async def test_a_user_who_may_only_read_gets_the_state_and_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    store = Store(FORMER)
-    store.errors = [ForbiddenError("configmaps is forbidden", status=403)]
+    store = RolloutStore(cast("Any", _ReadOnly()), "ns", watch_value().gvk)
     assert (await rollout._watched(store)).ended
     assert "may be that of the former rollout" in capsys.readouterr().err
 
