@@ -65,9 +65,11 @@ class State:
             known |= document
             fields: dict[str, Any] = {name: type(getattr(_NEW, name))(known[name]) for name in _PLAIN}
             fields |= {name: frozenset(str(document[name]).split()) for name in _SETS}
-            return cls(**fields, limits=tuple(map(int, document["limits"])))
+            state = cls(**fields, limits=tuple(map(int, document["limits"])))
+            state.written()  # no number of another size
         except (KeyError, TypeError, ValueError):
             return None
+        return state if state.step >= 0 else None
 
     def written(self) -> str:
         """Return the ConfigMap's text."""
