@@ -277,7 +277,10 @@ def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
         raise ValueError("contains itself: an alias inside its own anchor")
     inside = parents | {id(node)}
     if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
+        try:
+            return _scalar(node)
+        except LookupError as error:  # such as `!!bool x`
+            raise ValueError(f"invalid value {node.value!r}: it is not {kind_of(node)}") from error
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item, inside) for item in node.value]
     values: dict[str, Any] = {}

@@ -128,6 +128,11 @@ def test_content_with_too_many_values_or_with_aliases_is_not_parsed(media: str, 
     assert content.parse(media, data) == (None, False)
 
 
+@pytest.mark.parametrize("data", [b"a: !!bool x", b"a: !!int ''"])
+def test_a_yaml_tag_that_does_not_fit_its_value_is_no_error_of_the_proxy(data: bytes) -> None:
+    assert content.parse(APPLY, data) == (None, True)
+
+
 @pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("start", "part", "end", "most"),

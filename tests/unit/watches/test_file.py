@@ -209,6 +209,8 @@ INVALID: dict[str, list[tuple[str, str]]] = {
         ("{<<: 1}", "`<<` requires a mapping"),
         ('"\\ud800"', "expected a mapping"),
         ('{a: "\\ud800"}', "unpaired surrogate escape"),
+        ("{a: !!bool x}", "invalid value 'x': it is not true or false"),
+        ("{a: !!int ''}", "invalid value '': it is not a number"),
     ],
     "engine": [("fast", "invalid engine 'fast': use auto, warm or exec")],
     "ready": [("always", "invalid value 'always': use run or dependents")],
