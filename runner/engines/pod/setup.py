@@ -55,7 +55,7 @@ async def open_engine(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEng
     authority = await parts.until_answered(Request.AUTHORITY, partial(_authority, settings, client, namespace))
     if authority is None:
         return None
-    issued = Certificates(authority, [_NAME])
+    issued = _issued(authority, authority_name(settings))
     links = Links(parts.proxy_connection, parts.connections.get(_METRICS))
     port = await _listen(links, settings.pods_bind_address, issued)
     parts.stack.push_async_callback(links.close)
@@ -201,6 +201,14 @@ async def _authority(settings: Settings, client: Client, namespace: str) -> tupl
     if not (certificate and key):
         raise ConfigError(f"the Secret {name} has no {' and '.join(_FILES)}; delete it to get another one")
     return certificate, key
+
+
+def _issued(authority: tuple[bytes, bytes], name: str) -> Certificates:
+    """Return the certificates of an authority, which is stored under this name. Raises ConfigError."""
+    try:
+        return Certificates(authority, [_NAME])
+    except ValueError as error:
+        raise ConfigError(f"{name}: invalid {' or '.join(_FILES)} ({error}); delete it to get another one") from error
 
 
 def _new_authority() -> dict[str, str]:

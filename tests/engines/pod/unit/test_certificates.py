@@ -14,6 +14,8 @@ from runner.agent import frames
 from runner.base.pki import Authority, expiry
 from runner.engines.pod import certificates
 from runner.engines.pod.certificates import Certificates
+from runner.engines.pod.setup import _issued
+from runner.values.errors import ConfigError
 from tests.kit.agents import NAME, Operator, Pod
 from tests.kit.wait import until
 
@@ -38,6 +40,11 @@ def clock() -> Clock:
 @pytest.fixture
 def issued(authority: tuple[bytes, bytes], clock: Clock) -> Certificates:
     return Certificates(authority, [NAME], clock)
+
+
+def test_an_invalid_authority_is_an_error_that_names_its_secret() -> None:
+    with pytest.raises(ConfigError, match=r"shop-pods-ca: invalid ca.crt or ca.key \(.*\); delete it"):
+        _issued((b"no certificate", b"no key"), "shop-pods-ca")
 
 
 @pytest.fixture
