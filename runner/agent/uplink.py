@@ -22,6 +22,8 @@ _PATIENCE = 15 * 60.0
 """Seconds without an operator after which the agent gives up."""
 _IDLE_PATIENCE = 30.0
 """The same for an idle agent: only the operator that started it can give it a run."""
+_LONGEST_PROBLEM = 1000
+"""Characters. The operator accepts no long HELLO."""
 _CLOSE = 2.0
 """Seconds in which an operator closes a connection that has ended."""
 
@@ -132,7 +134,7 @@ class Uplink:
                         "has_order": self._has_order,
                         "last": self._spool.last,
                         "acknowledged": self._logged,
-                        "problem": self.problem,
+                        "problem": self.problem[:_LONGEST_PROBLEM],
                     },
                 )
             )

@@ -68,6 +68,13 @@ async def test_an_idle_agent_gets_one_run_and_is_its_agent(
     assert await agent_.keeping is Exit.DONE
 
 
+async def test_an_idle_agent_with_a_long_problem_is_ready_too(pod: StartPod, idle: IdleLink, settings: Path) -> None:
+    agent_ = pod(settings)
+    agent_.uplink.problem = "\x1b" * 20_000
+    await until(lambda: idle.is_ready)
+    assert idle.problem.startswith("\x1b")
+
+
 async def test_an_agent_whose_connection_was_lost_gets_its_run_when_it_returns(
     link: Link, pod: StartPod, idle: IdleLink, settings: Path
 ) -> None:
