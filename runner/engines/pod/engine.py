@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -306,7 +307,7 @@ class PodEngine:
 
     async def _begin(self, job: Job) -> PodExecution:
         """Create the objects of a run as far as they are missing, and accept its agent."""
-        order = job.run_dir / f".order-{job.ident}"
+        order = job.run_dir / f"{payload.ORDER}{job.ident}"
         try:
             spool = await asyncio.to_thread(_open, job, self._space)
         except OSError as error:
@@ -394,7 +395,9 @@ class PodEngine:
 
 
 def _open(job: Job, space: Space) -> Spool:
-    """Open the received lines of a run. Raises OSError."""
+    """Open the received lines of a run, and remove the orders that a killed operator left. Raises OSError."""
+    for left in job.run_dir.glob(f"{payload.ORDER}*"):
+        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink()
     spool = Spool(job.run_dir, job.ident, space)
     private_folder(job.run_dir / "env")
     atomic_file.write(job.run_dir / "env" / "envvars", "{}")  # by which folders of runs are found

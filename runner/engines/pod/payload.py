@@ -40,6 +40,8 @@ from runner.core.watches.watch import Playbook
 from runner.engines.pod.jobs import PRIVATE_DATA
 from runner.values.errors import EngineError
 
+ORDER = ".order-"
+"""Begin of the names of files and folders with orders, which contain variables and the token of the run."""
 _OWN = "operator"
 """Folder in `project/` with the operator's own plugins."""
 _TEMPORARY = str(Path(PRIVATE_DATA, "tmp"))
@@ -64,7 +66,7 @@ def write(job: Job, target: Path, environ: Mapping[str, str], cwd: Path, callbac
         EngineError: the order cannot be written.
     """
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".order-") as folder:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=ORDER) as folder:
             kwargs = _make(job, Path(folder), environ, cwd, callbacks)
             with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
                 Transmitter(_output=stream, private_data_dir=folder, **kwargs).run()

@@ -17,6 +17,8 @@ from runner.app.features import CALLBACKS
 from runner.core.engine.job import Job
 from runner.core.watches.watch import Content, Playbook, Role
 from runner.engines.pod import payload
+from runner.engines.pod.engine import _open
+from runner.engines.pod.spool import Space
 
 MakeJob = Callable[..., Job]
 ENVIRON = {
@@ -71,6 +73,15 @@ def test_a_role_comes_with_those_beside_it(order: Callable[..., Any], project: P
     assert not (roles / "main/molecule").exists()
     assert "size" in (folder / "env/extravars").read_text()
     assert (arguments["verbosity"], "cmdline" in arguments) == (7, False)
+
+
+def test_a_new_run_removes_the_orders_that_a_killed_operator_left(make_job: MakeJob) -> None:
+    job = make_job()
+    (job.run_dir / ".order-x1y2z3/env").mkdir(parents=True)
+    for name in (".order-x1y2z3/env/extravars", f".order-{job.ident}-before"):
+        (job.run_dir / name).write_text("secret")
+    _open(job, Space())
+    assert {path.name for path in job.run_dir.iterdir()} == {"env"}
 
 
 def test_a_playbook_comes_with_the_files_beside_it_and_the_roles(order: Callable[..., Any], project: Path) -> None:
