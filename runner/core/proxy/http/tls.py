@@ -142,6 +142,8 @@ class _Tls(asyncio.Protocol, asyncio.Transport):
             return
         self._flush()
         self._protocol = self._make_protocol()
+        # It refers to a server's side. Without cycles, an ended connection is freed at once, and no limit counts it.
+        del self._make_protocol
         self._is_shaken = True
         self._protocol.connection_made(self)
         if not self.handshake.done():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakSet
 
 import orjson
 import pytest
@@ -17,6 +19,7 @@ from runner.agent import frames
 from runner.agent.bounds import LONGEST_EVENT
 from runner.agent.frames import ALPN_HTTP, ALPN_LINK, ALPN_METRICS, HEADER, Exit, Kind
 from runner.core.proxy.http import limits
+from runner.core.proxy.http.ends import ClientConnection
 from runner.core.proxy.http.limits import LARGE, Turns
 from runner.engines.pod.certificates import Certificates, issue, make_authority, server_context
 from runner.engines.pod.connection import MalformedError, parse
@@ -582,6 +585,30 @@ async def test_metrics_pass_until_the_run_ends(link: Link, client: Connect, end:
     late = await client(ALPN_METRICS)
     late.hello_of_metrics()
     assert await late.rest() == b""
+
+
+@pytest.mark.parametrize("protocol", [ALPN_METRICS, ALPN_HTTP])
+async def test_a_connection_that_has_ended_does_not_count(
+    operator: Operator, link: Link, client: Connect, protocol: str
+) -> None:
+    counted: WeakSet[Any] = link._metrics
+
+    def accept() -> ClientConnection:
+        counted.add(connection := ClientConnection())
+        return connection
+
+    operator.links._http, operator.links._metrics = accept, asyncio.Protocol
+    gc.disable()  # the number must not depend on it
+    try:
+        for _ in range(3):
+            peer = await client(protocol)
+            if protocol == ALPN_METRICS:
+                peer.hello_of_metrics()
+            await until(lambda: counted)
+            peer.close()
+            await until(lambda: not counted)
+    finally:
+        gc.enable()
 
 
 async def test_metrics_of_a_run_are_refused_if_the_operator_takes_none(operator: Operator, client: Connect) -> None:
