@@ -191,7 +191,7 @@ class Dependents:
         for kind in self.kinds_of(target.gvk):
             for name, state in kind.ledger.owned_by(target):
                 traits = kind.ledger.traits(state, target)
-                if traits is None:
+                if traits is None or kind.unknown(name.namespace):  # which can be another one than that of the owner
                     return None
                 states.append([kind.gvk.group, kind.gvk.kind, *name, *traits])
         return digest(sorted(states, key=str))

@@ -289,7 +289,7 @@ class RunSkipper(Hooks):
             why = why or "the state of the object's references was not known"
         elif not read_set.owned:
             unknown = self._owned.unknown(self._gvk, key.namespace)
-            changed = "another client changed an owned object during the run"
+            changed = "another client changed an owned object during the run, or its state was not known at the end"
             why = why or (f"the owned objects are not known: {unknown}" if unknown else changed)
         if why:
             self._log.info("The next periodic run is not skipped", why=why, **key._asdict())

@@ -19,7 +19,7 @@ from runner.core.kube.client import Client
 from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.state import FileState
 from runner.core.kube.watch_events import Applied, Deleted, Restarted, Synced
-from runner.core.kube.watch_health import covering
+from runner.core.kube.watch_health import WatchState, covering
 from runner.core.queue.reasons import Cause
 from runner.core.watches.watch import Watch
 from runner.features.loopguard.guard import LoopGuard
@@ -280,6 +280,19 @@ async def test_annotations_name_an_owner_in_another_namespace_if_its_run_wrote_t
         (OWNER.ref.key, "Deployment far/x changed: spec"),
         (OWNER.ref.key, "Deployment far/x was deleted"),
     ]
+
+
+async def test_dependents_in_a_namespace_whose_watch_fails_are_unknown(make: Make) -> None:
+    harness = make(namespaces=("ns", "far"))
+    harness.dependents.wrote(OWNER, DEPLOYMENT, child(1))
+    own, other = harness.dependents._kinds["apps", "Deployment"]._healths
+    own.state, own.is_listed = WatchState.LIVE, True
+    other.state, other.last_error = WatchState.FAILING, "forbidden"
+    assert harness.dependents.owned_now(OWNER)
+    harness.dependents.wrote(OWNER, DEPLOYMENT, far(1))
+    assert not harness.dependents.owned_now(OWNER)
+    other.state, other.is_listed = WatchState.LIVE, True
+    assert harness.dependents.owned_now(OWNER)
 
 
 @pytest.mark.parametrize("namespace", ["far", ""])
