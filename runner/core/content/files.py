@@ -166,9 +166,8 @@ class ContentDigest:
 
     def _look(self) -> str:
         contents = self._files.take(self._paths())
-        urls = (name for name, value in self.environ.items() if name.endswith("_PORT") and "://" in value)
-        services = "|".join(re.escape(name.removesuffix("_PORT")) for name in urls)
-        passing = re.compile(_PASSING.replace("SERVICES", services))
+        services = [name[:-5] for name, value in self.environ.items() if name.endswith("_PORT") and "://" in value]
+        passing = re.compile(_PASSING.replace("SERVICES", "|".join(map(re.escape, services))))
         environ = {name: value for name, value in self.environ.items() if not passing.fullmatch(name)}
         values = {attribute.name: _plain(getattr(self.watch, attribute.name)) for attribute in fields(self.watch)}
         inputs = {name: value for name, value in values.items() if name not in _NOT_OF_RUNS}
@@ -179,7 +178,8 @@ class ContentDigest:
         yield from of_content(self.watch.content)
         for file in self.watch.more.get(INVENTORIES):
             yield from of_inventory(file)
-        for root in self.places.roles:
+        beside = (tasks.parent for tasks in self.watch.content.path.parent.glob("*/tasks"))
+        for root in (*self.places.roles, *beside):
             yield from below(root)
         for root in self.places.collections:
             yield from of_collections(root)

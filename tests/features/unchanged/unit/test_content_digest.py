@@ -149,6 +149,19 @@ async def test_files_are_checked_again_after_a_while_and_read_only_if_changed(
     assert read == ["main.yml"]
 
 
+@pytest.mark.parametrize("is_role", [True, False])
+async def test_roles_beside_content_that_is_outside_the_search_path_count(
+    make: Callable[..., ContentDigest], folder: Path, *, is_role: bool
+) -> None:
+    for name in ("one", "two"):
+        (folder / "outside" / name / "tasks").mkdir(parents=True)
+    (folder / "outside/site.yml").touch()
+    content = Role("one", folder / "outside/one") if is_role else Playbook(folder / "outside/site.yml")
+    before = await make(content=content).digest()
+    (folder / "outside/two/tasks/main.yml").write_text("- debug:")
+    assert await make(content=content).digest() != before
+
+
 def test_links_to_folders_above_them_end_no_search(folder: Path) -> None:
     for role in ("cache", "other"):
         (folder / "roles" / role / "tests").mkdir()
