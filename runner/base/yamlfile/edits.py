@@ -7,6 +7,7 @@ contains the lines to add by hand. ruamel.yaml would reformat one in ten files o
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
@@ -18,6 +19,9 @@ from runner.values.errors import ConfigError
 _INDENT = 2
 _WIDTH = 100
 """Column after which the dumper breaks a line."""
+_GO_NUMBER = re.compile(r"[-+]?(?:\.\d[\d_]*|\d[\d_]*(?:\.[\d_]*)?)(?:[eE][-+]?\d[\d_]*)?$", re.ASCII)
+_GO_OCTAL = re.compile(r"[-+]?0o[0-7][0-7_]*$")
+_GO_BOOLEAN = re.compile(r"[yYnN]$")
 
 
 def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
@@ -109,6 +113,19 @@ class BlockDumper(yaml.SafeDumper):
 
 
 BlockDumper.add_representer(str, BlockDumper._text)  # noqa: SLF001 - it is complete only here
+
+
+class Loader(yaml.SafeLoader):
+    """Loader that reads a number such as 1e+06 as Go programs do, which PyYAML takes for text."""
+
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - as the library has it
+
+
+for _form in (Loader, Dumper, BlockDumper):
+    # Text that only Go reads as another type needs quotes, or kubectl and Helm send another value.
+    _form.add_implicit_resolver("tag:yaml.org,2002:float", _GO_NUMBER, list("-+.0123456789"))
+    _form.add_implicit_resolver("tag:yaml.org,2002:int", _GO_OCTAL, list("-+0"))
+    _form.add_implicit_resolver("tag:yaml.org,2002:bool", _GO_BOOLEAN, list("yYnN"))
 
 
 def _inserted(text: str, root: yaml.Node | None, path: tuple[str, ...], item: str, file: str) -> str:

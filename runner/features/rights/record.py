@@ -18,6 +18,7 @@ import yaml
 
 from runner.base import log
 from runner.base.config import atomic_file
+from runner.base.yamlfile.edits import BlockDumper
 from runner.core.kube.client import NO_RESPONSE
 from runner.core.kube.rights import Right
 from runner.core.proxy import request
@@ -120,9 +121,9 @@ class RightsRecord:
         used, more = frozenset(self._rights), frozenset(self._inferred)
         if self._written == len(used) + len(more):  # rights are only added
             return
-        roles = documents(used, more)
+        roles = yaml.dump_all(documents(used, more), Dumper=BlockDumper, sort_keys=False, explicit_start=True)
         try:
-            atomic_file.write(self._path, _HEADER + yaml.safe_dump_all(roles, sort_keys=False, explicit_start=True))
+            atomic_file.write(self._path, _HEADER + roles)
         except OSError as error:
             if self._logged.is_new():
                 _log.warning("Cannot record the required rights", file=str(self._path), error=str(error))

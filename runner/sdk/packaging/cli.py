@@ -123,13 +123,14 @@ def _bundle(arguments: argparse.Namespace) -> int:
 def _manifests(arguments: argparse.Namespace) -> int:
     import yaml  # noqa: PLC0415 - the same
 
+    from runner.base.yamlfile import edits  # noqa: PLC0415 - the same
     from runner.sdk.packaging import confined, deployments, manifests, scopes  # noqa: PLC0415 - the same
 
     documents = manifests.read(arguments.manifests, "config/default")
     made = confined.make(documents, scopes.namespaces(arguments.namespaces))
     if arguments.image:
         deployments.container(deployments.operators(made))["image"] = arguments.image
-    yaml.safe_dump_all(made, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=True)
+    yaml.dump_all(made, sys.stdout, edits.BlockDumper, sort_keys=False, allow_unicode=True, explicit_start=True)
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from runner.base.yamlfile import edits
 from runner.sdk.devcluster.cluster import find_kubectl
 from runner.values.errors import ConfigError
 
@@ -42,7 +43,7 @@ _MINUTE = 60
 def read(file: str | None, folder: str) -> list[Json]:
     """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
-        return [document for document in yaml.safe_load_all(_text(file, folder)) if document]
+        return [document for document in yaml.load_all(_text(file, folder), edits.Loader) if document]
     except yaml.YAMLError as error:
         raise ConfigError(f"{file or folder}: invalid YAML: {error}") from None
 

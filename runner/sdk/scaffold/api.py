@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile.edits import dump, insert
+from runner.base.yamlfile.edits import Loader, dump, insert
 from runner.sdk.scaffold import names, project, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource
@@ -105,7 +105,7 @@ def _values(before: Project, resource: Resource, request: ApiRequest, *, watched
     taken = any(other.kind == resource.kind and not other.is_kind_of(resource) for other in before.resources)
     group = re.sub(r"[^a-z0-9]", "_", resource.group)
     stem = f"{group}_{resource.singular}" if taken else resource.singular
-    short = "".join(f"\n      - {name}" for name in request.short_names)
+    short = "".join(f"\n      {dump([name]).strip()}" for name in request.short_names)
     name, is_sample_applied = stem.replace("_", "-"), watched and not request.inventory
     values = {
         "project_name": before.name,
@@ -216,7 +216,7 @@ def _with_version(crd: str, version: str, *, file: str) -> str:
     Between versions the API server changes only `apiVersion`, so the schema of one version is valid for each.
     """
     try:
-        versions = yaml.safe_load(crd)["spec"]["versions"]
+        versions = yaml.load(crd, Loader)["spec"]["versions"]  # noqa: S506 - it is a safe loader
         stored = [entry for entry in versions if isinstance(entry, dict) and entry.get("storage") is True]
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML: {error}") from None

@@ -48,6 +48,11 @@ def test_names_and_the_namespace_are_those_of_the_release_in_all_values() -> Non
     assert "else: shop-x\n" in text
 
 
+def test_text_that_looks_like_a_number_or_a_boolean_of_helm_remains_text() -> None:
+    text = texts(obj("ConfigMap", "config", data={"commit": "1234e56", "y": "n"}))["configmap-config.yaml"]
+    assert "data:\n  commit: '1234e56'\n  'y': 'n'\n" in text
+
+
 def test_the_account_has_a_name_of_its_own_and_the_deployment_of_the_same_name_has_not() -> None:
     made = texts(obj("ServiceAccount", "controller-manager"))
     account = '{{ include "shop.serviceAccountName" $ }}'

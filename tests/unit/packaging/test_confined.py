@@ -124,3 +124,12 @@ def test_the_command_writes_them_to_standard_output(
     (found,) = yaml.safe_load_all(capsys.readouterr().out)
     container = found["spec"]["template"]["spec"]["containers"][0]
     assert (container["image"], container["env"][-1]["value"]) == ("i:1", "b,a")
+
+
+def test_the_command_keeps_text_that_looks_like_a_number_and_numbers_with_an_exponent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = '\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {commit: "1234e56"}, most: 1e+21}\n'
+    monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump(deployment()) + data))
+    assert main.main(["generate", "manifests", "--manifests=-", "--namespaces=a"]) == 0
+    assert capsys.readouterr().out.endswith("data:\n  commit: '1234e56'\nmost: 1.0e+21\n")

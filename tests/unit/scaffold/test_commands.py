@@ -228,10 +228,11 @@ def test_a_version_of_a_crd_that_stores_none_is_refused(folder: Path, memcached:
 
 @pytest.mark.lengthy
 def test_scope_plural_and_short_names_reach_the_crd(folder: Path, begun: Type) -> None:
-    line = "create api --group infra --kind Tenant --namespaced=false --plural tenantry --short-name tn --short-name t"
+    line = "create api --group infra --kind Tenant --namespaced=false --plural tenantry --short-name tn --short-name n"
     assert begun(line)[0] == 0
     spec = parsed(folder / "config/crd/bases/infra.example.com_tenantry.yaml")["spec"]
-    assert (spec["scope"], spec["names"]["plural"], spec["names"]["shortNames"]) == ("Cluster", "tenantry", ["tn", "t"])
+    assert (spec["scope"], spec["names"]["plural"], spec["names"]["shortNames"]) == ("Cluster", "tenantry", ["tn", "n"])
+    assert "- 'n'\n" in next(Path("config/crd/bases").glob("*.yaml")).read_text()
     code, _, _ = begun("create api --group infra --version v1 --kind Tenant")
     assert code == 0
     [first, second] = project.parse((folder / "PROJECT").read_text()).resources

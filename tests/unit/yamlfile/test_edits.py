@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.base.yamlfile import tree
-from runner.base.yamlfile.edits import insert, put, replace
+from runner.base.yamlfile.edits import BlockDumper, Dumper, Loader, insert, put, replace
 from runner.values.errors import ConfigError
 
 ITEM = "- new: 1\n  more: [2]\n"
@@ -219,3 +219,16 @@ def test_the_line_of_a_syntax_error_has_no_control_characters() -> None:
     tree.documents(tree.expand("f", "a: b: \x9b31m\n", {}), problems)
     ((_, report),) = problems.report(strict=False)
     assert "\x9b" not in report
+
+
+@pytest.mark.parametrize("dumper", [Dumper, BlockDumper])
+@pytest.mark.parametrize("text", ["y", "N", "1e3", "1234e56", "-1.5E3", ".5", "08", "0o17", "1e3_0"])
+def test_text_that_kubectl_would_read_as_another_type_is_quoted(dumper: type[yaml.SafeDumper], text: str) -> None:
+    assert yaml.dump({text: text}, Dumper=dumper) == f"'{text}': '{text}'\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "value"), [("1e+06", 1000000.0), ("0o17", 15), ("y", True), ("N", False), ("'1e3'", "1e3")]
+)
+def test_manifests_are_read_as_kubectl_reads_them(written: str, value: object) -> None:
+    assert yaml.load(written, Loader) == value  # noqa: S506 - it is a safe loader
