@@ -203,14 +203,14 @@ class Project:
         return tuple(_documents(pairs))
 
     def fields_of(self, watch: Watch) -> frozenset[str]:
-        """Return the fields that the watches file sets for a watch."""
+        """Return the fields that the watches file sets for a watch, in lower case."""
         return self._fields.get(watch.line, frozenset())
 
     @cached_property
     def _fields(self) -> Mapping[int, frozenset[str]]:
         return {
-            source.line(entry.start_mark): frozenset(key.value for key, _ in nodes.pairs(entry))
-            for source, root in _compose(self.watches_file, Problems())
+            source.line(entry.start_mark): frozenset(key.value.lower() for key, _ in nodes.pairs(entry))
+            for source, root in _compose(self.watches_file, Problems(), self.environ)
             for entry in nodes.items(root)
         }
 
@@ -246,6 +246,8 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _compose(path: Path, problems: Problems) -> list[tuple[SourceText, yaml.Node]]:
-    source = tree.expand(str(path), _text(path), {})
+def _compose(
+    path: Path, problems: Problems, environ: Mapping[str, str] | None = None
+) -> list[tuple[SourceText, yaml.Node]]:
+    source = tree.expand(str(path), _text(path), environ or {})
     return [(source, root) for root in tree.documents(source, problems)]

@@ -47,7 +47,7 @@ def findings_of_watches(project: Project) -> Iterator[tuple[Watch, Finding]]:
     for watch, document in samples(project):
         spec = nodes.at(document.root, "spec")
         # A project that sets the field to true relied on the text of templates with the Go operator too.
-        is_default = watch.mark_unsafe and "markUnsafe" not in project.fields_of(watch)
+        is_default = watch.mark_unsafe and "markunsafe" not in project.fields_of(watch)
         for finding in _templates(watch, document, spec) if is_default else ():
             yield watch, finding
         for key, _ in nodes.pairs(spec):

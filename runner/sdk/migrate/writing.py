@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from typing import TypeAlias
 
 import yaml
 
@@ -33,28 +35,64 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
 
     Raises ConfigError, with the lines to add by hand, if the file cannot be edited.
     """
-    root = yaml.compose(text, Loader=yaml.SafeLoader) if text.strip() else None
-    entries = nodes.items(nodes.at(root, "collections"))
-    names = [nodes.text(nodes.at(entry, "name") or entry) for entry in entries]
-    lines = text.splitlines(keepends=True)
-    for node, name in reversed(list(zip(entries, names, strict=True))):
-        if name == OLD:
-            replacement = [] if NEW in names else [f"{' ' * _indent(node)}{line}" for line in _entry(NEW)]
-            lines[node.start_mark.line : edits.last_line(node)] = replacement
-    after = "".join(lines) or "---\n"
+    try:
+        root = next(yaml.compose_all(text, Loader=yaml.SafeLoader), None)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first") from None
+    listed = nodes.at(root, "collections")
+    names = {entry: nodes.text(nodes.at(entry, "name") or entry) for entry in nodes.items(listed)}
+    for entry, name in reversed(names.items()):
+        if name == OLD and NEW not in names.values():
+            text = _edited(text, _renamed_entry(entry, in_flow=_is_in_flow(listed) or _is_in_flow(entry)))
+        elif name == OLD and not _is_in_flow(listed):
+            text = _edited(text, [(_begin(text, entry.start_mark.line), _begin(text, edits.last_line(entry)), "")])
+    after = text or "---\n"
     for name in missing:
         after = edits.insert(after, ("collections",), "".join(_entry(name)), file=file)
     return after
 
 
+_Edit: TypeAlias = tuple[int, int, str]
+"""Begin and end of a part of a text, and its replacement."""
+
+
+def _edited(text: str, changes: Iterable[_Edit]) -> str:
+    """Return a text with changes. Of those at the same place, the last comes first in the result."""
+    for begin, end, piece in sorted(changes, key=itemgetter(0), reverse=True):
+        text = text[:begin] + piece + text[end:]
+    return text
+
+
+def _begin(text: str, line: int) -> int:
+    """Return the place where a line begins, counted from 0."""
+    return len("".join(text.splitlines(keepends=True)[:line]))
+
+
+def _renamed_entry(entry: yaml.Node, *, in_flow: bool) -> Iterator[_Edit]:
+    """Yield the changes that replace the old collection; comments and further fields of the entry remain."""
+    name, version = nodes.at(entry, "name"), nodes.at(entry, "version")
+    pin = f'version: "{PIN}"'
+    if version is not None:
+        yield _value(version, pin.removeprefix("version: "))
+    separator = ", " if in_flow else f"\n{' ' * entry.start_mark.column}"
+    new = NEW if name else f"name: {NEW}"
+    text = new if version else f"{new}{separator}{pin}"
+    yield _value(name or entry, f"{{{text}}}" if in_flow and not name else text)
+
+
+def _value(node: yaml.Node, text: str) -> _Edit:
+    """Return the change of a value, which can be empty."""
+    begin, end = node.start_mark.index, node.end_mark.index
+    return begin, end, text if begin < end else f" {text}"
+
+
+def _is_in_flow(node: yaml.Node | None) -> bool:
+    return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
+
+
 def _entry(name: str) -> list[str]:
     version = [f'  version: "{PIN}"\n'] if name == NEW else []
     return [f"- name: {name}\n", *version]
-
-
-def _indent(node: yaml.Node) -> int:
-    """Return the column of the dash before an item of a list in block style."""
-    return max(int(node.start_mark.column) - 2, 0)
 
 
 CHECKLIST = PurePosixPath("MIGRATION.md")
@@ -146,35 +184,44 @@ def _renamed(text: str) -> str:
 
 def _with_fields(text: str, project: Project) -> str:
     """Return watches.yaml with the fields that keep the Go operator's behaviour for the samples and CRDs."""
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    lines = text.splitlines(keepends=True)
-    by_line = {node.start_mark.line + 1: node for node in nodes.items(root)}
+    try:
+        root = next(yaml.compose_all(text, Loader=yaml.SafeLoader), None)
+    except yaml.YAMLError:
+        return text  # only its expansion is valid, so the report still lists the fields
+    text += "" if text.endswith("\n") else "\n"
+    by_line = {node.start_mark.line + 1: node for node in nodes.items(root) if isinstance(node, yaml.MappingNode)}
     for watch in sorted(project.content.watches, key=lambda item: -item.line):
         node = by_line.get(watch.line)
-        added = _added(project, watch)
-        if node is None or not added or node.flow_style:
-            continue
-        last = edits.last_line(node)
-        if not lines[last - 1].endswith("\n"):
-            lines[last - 1] += "\n"
-        fields = {key.value: (key, value) for key, value in nodes.pairs(node)}
-        margin = " " * node.start_mark.column
-        lines[last:last] = [f"{margin}{name}: {value}\n" for name, value in added.items() if name not in fields]
-        for name in sorted(added.keys() & fields.keys(), key=lambda field: -fields[field][0].start_mark.line):
-            key, value = fields[name]
-            before = lines[key.start_mark.line][: key.start_mark.column]  # the dash, in the first line of a watch
-            lines[key.start_mark.line : edits.last_line(value)] = [f"{before}{name}: {added[name]}\n"]
-    return "".join(lines)
+        if node is not None and not _is_in_flow(node):
+            text = _edited(text, _fields(text, node, _added(project, watch)))
+    return text
 
 
-def _added(project: Project, watch: Watch) -> dict[str, str]:
-    """Return fields of a watch and their values in YAML."""
+def _fields(text: str, watch: yaml.MappingNode, added: Mapping[str, list[str] | str]) -> Iterator[_Edit]:
+    """Yield the changes that set fields of a watch; comments remain."""
+    fields = {key.value.lower(): (key, value) for key, value in nodes.pairs(watch)}
+    given = {name: f"[{', '.join(value)}]" if isinstance(value, list) else value for name, value in added.items()}
+    new = {name: value for name, value in given.items() if name.lower() not in fields}
+    end = _begin(text, edits.last_line(watch))
+    yield end, end, "".join(f"{' ' * watch.start_mark.column}{name}: {value}\n" for name, value in new.items())
+    for name in given.keys() - new.keys():
+        key, value = fields[name.lower()]
+        if isinstance(value, yaml.SequenceNode) and value.value and not _is_in_flow(value):
+            end, known = _begin(text, edits.last_line(value)), set(map(nodes.text, value.value))
+            items = [item for item in added[name] if item not in known]
+            yield end, end, "".join(f"{' ' * value.start_mark.column}- {item}\n" for item in items)
+        elif value.start_mark.index >= key.end_mark.index:  # no alias
+            yield _value(value, given[name])
+
+
+def _added(project: Project, watch: Watch) -> dict[str, list[str] | str]:
+    """Return fields of a watch and their values."""
     findings = [finding for owner, finding in samples.findings_of_watches(project) if owner is watch]
-    added = {}
+    added: dict[str, list[str] | str] = {}
     if any(finding.rule == "template-in-sample" for finding in findings):
         added["markUnsafe"] = "false"
     if names := sorted({finding.subject for finding in findings if finding.rule == "ansible-variable"}):
-        added["allowAnsibleVariables"] = f"[{', '.join([*sorted(watch.allow_ansible_variables), *names])}]"
+        added["allowAnsibleVariables"] = [*sorted(watch.allow_ansible_variables), *names]
     return added
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from runner.cli import main
 from runner.sdk.migrate import writing
+from runner.values.errors import ConfigError
 from tests.unit.migrate.projects import DOCKERFILE, Write
 
 WATCHES = """\
@@ -141,8 +142,36 @@ def test_fields_that_a_watch_already_has_are_changed_in_their_place(
 """
     sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec: {title: '{{ x }}', ansibleUser: a, ansibleHost: b}\n"
     code, _ = migrate({"watches.yaml": watches, "config/samples/shop.yaml": sample})
-    after = watches.replace(":\n    - ansible_user\n", ": [ansible_user, ansible_host]\n")
+    after = watches.replace("    - ansible_user\n", "    - ansible_user\n    - ansible_host\n")
     assert (code, (project / "watches.yaml").read_text()) == (0, after), "the template was a text before too"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("  markUnsafe:  # why\n", "  markUnsafe:  # why\n  allowAnsibleVariables: [ansible_user]\n"),
+        ("  allowansiblevariables: # why\n", "  allowansiblevariables: [ansible_user] # why\n  markUnsafe: false\n"),
+        (
+            "  allowAnsibleVariables: [ansible_host]  # why\n",
+            "  allowAnsibleVariables: [ansible_host, ansible_user]  # why\n  markUnsafe: false\n",
+        ),
+        (
+            "  allowAnsibleVariables: # why\n  - ansible_host # it is so\n---\nis: ignored\n",
+            "  allowAnsibleVariables: # why\n  - ansible_host # it is so\n  - ansible_user\n  markUnsafe: false\n"
+            "---\nis: ignored\n",
+        ),
+        ("  vars: {a: ${A}}\n", "  vars: {a: ${A}}\n"),
+    ],
+)
+def test_other_text_of_watches_remains_unchanged(
+    migrate: Callable[..., tuple[int, str]], project: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    """YAML without the value of a variable is invalid: such a file remains unchanged."""
+    monkeypatch.setenv("A", "1")
+    head = "- version: v1\n  group: shop.example.com\n  kind: Shop\n  role: shop\n"
+    sample = "apiVersion: shop.example.com/v1\nkind: Shop\nspec: {title: '{{ x }}', ansibleUser: a}\n"
+    migrate({"watches.yaml": head + before, "config/samples/shop.yaml": sample})
+    assert (project / "watches.yaml").read_text() == head + after
 
 
 @pytest.mark.parametrize("is_repository", [True, False])
@@ -169,7 +198,24 @@ def test_a_tree_with_changes_or_without_git_is_refused(
             "collections:\n  - name: community.kubernetes\n    version: 2.0.1\n  # pinned\n  - name: kubernetes.core\n",
             "collections:\n  # pinned\n  - name: kubernetes.core\n",
         ),
+        (
+            "collections: [community.kubernetes, a.b] # ours\n",
+            'collections: [{name: kubernetes.core, version: "{pin}"}, a.b] # ours\n',
+        ),
+        (
+            "collections:\n- {name: community.kubernetes} # ours\n- a.b\n",
+            'collections:\n- {name: kubernetes.core, version: "{pin}"} # ours\n- a.b\n',
+        ),
+        (
+            "collections:\n-   name: community.kubernetes # ours\n    version: # any\n    source: hub\n- a.b\n---\nx: 1\n",
+            'collections:\n-   name: kubernetes.core # ours\n    version: "{pin}" # any\n    source: hub\n- a.b\n---\nx: 1\n',
+        ),
     ],
 )
 def test_the_old_collection_is_replaced_and_comments_remain(before: str, after: str) -> None:
     assert writing.migrated(before, [], "f") == after.replace("{pin}", writing.PIN)
+
+
+def test_a_file_of_collections_that_is_no_yaml_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"^f: invalid YAML \(.*\); fix the file first$"):
+        writing.migrated("collections: [", ["a.b"], "f")
