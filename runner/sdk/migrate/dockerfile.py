@@ -63,6 +63,8 @@ class Dockerfile:
     base: Instruction | None
     image: str
     """Base image."""
+    stage: int
+    """Line of the FROM with the base image; 0 without one."""
 
     @property
     def is_migrated(self) -> bool:
@@ -86,7 +88,7 @@ def parse(file: str, text: str) -> Dockerfile:
     """Return a parsed Dockerfile."""
     instructions = tuple(_instructions(text))
     arguments: dict[str, tuple[Instruction, str]] = {}
-    base, image = None, ""
+    base, image, stage = None, "", 0
     for instruction in instructions:
         if instruction.name == "ARG":
             name, _, value = instruction.value.partition("=")
@@ -100,8 +102,8 @@ def parse(file: str, text: str) -> Dockerfile:
                 else (instruction, words[0] if words else "")
             )
             if _GO_IMAGE.search(named) or named.rpartition("/")[2].startswith(_OURS):
-                base, image = holder, named
-    return Dockerfile(file, text, instructions, base, image)
+                base, image, stage = holder, named, instruction.first
+    return Dockerfile(file, text, instructions, base, image, stage)
 
 
 def _instructions(text: str) -> Iterator[Instruction]:
@@ -250,5 +252,6 @@ def _migrated_run(instruction: Instruction, text: str) -> str:
     if packages.is_foreign(f"{instruction.value} "):
         translated = _translated(instruction)
         if translated is not None:
-            text = f"RUN {translated.text}\n" if translated.text else ""
+            comments = [line for line in text.splitlines(keepends=True) if line.lstrip().startswith("#")]
+            text = "".join(comments) + (f"RUN {translated.text}\n" if translated.text else "")
     return _PROGRAM.sub(lambda match: match[0] if match[2] == _PROVIDED else f"{match[1]}3", text)

@@ -21,6 +21,7 @@ from runner.compatibility import unsupported
 from runner.compatibility.finding import HEADINGS, Finding, Report, grouped
 from runner.core.watches.watch import Watch
 from runner.sdk.migrate import dockerfile, samples
+from runner.sdk.migrate.dockerfile import Dockerfile
 from runner.sdk.migrate.project import Project
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.values.errors import ConfigError
@@ -45,11 +46,13 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
         if name == OLD and NEW not in names.values():
             text = _edited(text, _renamed_entry(entry, in_flow=_is_in_flow(listed) or _is_in_flow(entry)))
         elif name == OLD and not _is_in_flow(listed):
-            text = _edited(text, [(_begin(text, entry.start_mark.line), _begin(text, edits.last_line(entry)), "")])
-    after = text or "---\n"
+            lines = text.splitlines(keepends=True)
+            text = "".join(lines[: entry.start_mark.line] + lines[edits.last_line(entry) :])
+    text = text or "---\n"
     for name in missing:
-        after = edits.insert(after, ("collections",), "".join(_entry(name)), file=file)
-    return after
+        item = f"- name: {name}\n" + (f'  version: "{PIN}"\n' if name == NEW else "")
+        text = edits.insert(text, ("collections",), item, file=file)
+    return text
 
 
 _Edit: TypeAlias = tuple[int, int, str]
@@ -57,15 +60,16 @@ _Edit: TypeAlias = tuple[int, int, str]
 
 
 def _edited(text: str, changes: Iterable[_Edit]) -> str:
-    """Return a text with changes. Of those at the same place, the last comes first in the result."""
-    for begin, end, piece in sorted(changes, key=itemgetter(0), reverse=True):
+    """Return a text with changes; those at the same place are in the result in this order."""
+    for begin, end, piece in sorted(changes, key=itemgetter(0))[::-1]:
         text = text[:begin] + piece + text[end:]
     return text
 
 
-def _begin(text: str, line: int) -> int:
-    """Return the place where a line begins, counted from 0."""
-    return len("".join(text.splitlines(keepends=True)[:line]))
+def _after(text: str, node: yaml.Node, lines: str) -> _Edit:
+    """Return the insertion of lines behind a node in block style."""
+    place = len("".join(text.splitlines(keepends=True)[: edits.last_line(node)]))
+    return place, place, lines
 
 
 def _renamed_entry(entry: yaml.Node, *, in_flow: bool) -> Iterator[_Edit]:
@@ -90,11 +94,6 @@ def _is_in_flow(node: yaml.Node | None) -> bool:
     return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
 
 
-def _entry(name: str) -> list[str]:
-    version = [f'  version: "{PIN}"\n'] if name == NEW else []
-    return [f"- name: {name}\n", *version]
-
-
 CHECKLIST = PurePosixPath("MIGRATION.md")
 _REQUIREMENTS = PurePosixPath("requirements.yml")
 _INSTALL = """\
@@ -102,6 +101,8 @@ COPY requirements.yml ${HOME}/requirements.yml
 RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \\
  && chmod -R ug+rwx ${HOME}/.ansible
 """
+_ENDS = {"FROM", "COPY", "ADD"}
+"""Instructions before which the collections are installed."""
 _OLD_META = re.compile(r"(?<![\w.])meta\.(name|namespace)\b")
 _OLD_MODULE = re.compile(r"\bcommunity\.kubernetes\.(?=k8s|helm)")
 _FACTS = re.compile(r"^(\s*(?:-\s+)?)(?:(?:kubernetes\.core|community\.kubernetes)\.)?k8s_facts(?=\s*:)", re.MULTILINE)
@@ -141,8 +142,8 @@ def write(project: Project, report: Report, image: str) -> list[str]:
     elif needs_file:
         changes.create(_REQUIREMENTS, migrated("", missing, str(_REQUIREMENTS)))
     for parsed in project.dockerfiles:
-        after = dockerfile.migrated(parsed, image)
-        changes.edit(PurePosixPath(parsed.file), _constant(_with_install(after) if missing else after))
+        complete = dockerfile.parse(parsed.file, _with_install(parsed)) if missing else parsed
+        changes.edit(PurePosixPath(parsed.file), _constant(dockerfile.migrated(complete, image)))
     for file in sorted({finding.file for finding in automatic if finding.rule in _TASKS} - {str(_REQUIREMENTS)}):
         if (project.root / file).resolve().is_relative_to(project.root.resolve()):  # roles can be outside the project
             changes.edit(PurePosixPath(file), _renamed)
@@ -166,12 +167,14 @@ def _missing_collections(findings: Iterable[Finding]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _with_install(text: str) -> str:
-    """Return a Dockerfile that installs the collections of requirements.yml, before its first COPY."""
-    if "ansible-galaxy" in text:
-        return text
-    lines = text.splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if line.startswith(("COPY ", "ADD "))), len(lines))
+def _with_install(parsed: Dockerfile) -> str:
+    """Return a Dockerfile that installs the collections of requirements.yml, before the first COPY of its base."""
+    if "ansible-galaxy" in parsed.text or parsed.base is None:
+        return parsed.text
+    lines, start = parsed.text.splitlines(keepends=True), parsed.stage
+    ends = (entry.first - 1 for entry in parsed.instructions if entry.name in _ENDS and entry.first > start)
+    first = next(ends, len(lines))
+    lines[first - 1] = lines[first - 1].rstrip("\n") + "\n"
     return "".join([*lines[:first], _INSTALL, *lines[first:]])
 
 
@@ -199,19 +202,19 @@ def _with_fields(text: str, project: Project) -> str:
 
 def _fields(text: str, watch: yaml.MappingNode, added: Mapping[str, list[str] | str]) -> Iterator[_Edit]:
     """Yield the changes that set fields of a watch; comments remain."""
-    fields = {key.value.lower(): (key, value) for key, value in nodes.pairs(watch)}
-    given = {name: f"[{', '.join(value)}]" if isinstance(value, list) else value for name, value in added.items()}
-    new = {name: value for name, value in given.items() if name.lower() not in fields}
-    end = _begin(text, edits.last_line(watch))
-    yield end, end, "".join(f"{' ' * watch.start_mark.column}{name}: {value}\n" for name, value in new.items())
-    for name in given.keys() - new.keys():
-        key, value = fields[name.lower()]
-        if isinstance(value, yaml.SequenceNode) and value.value and not _is_in_flow(value):
-            end, known = _begin(text, edits.last_line(value)), set(map(nodes.text, value.value))
-            items = [item for item in added[name] if item not in known]
-            yield end, end, "".join(f"{' ' * value.start_mark.column}- {item}\n" for item in items)
-        elif value.start_mark.index >= key.end_mark.index:  # no alias
-            yield _value(value, given[name])
+    fields = {key.value.lower(): value for key, value in nodes.pairs(watch)}
+    new = ""
+    for name, values in added.items():
+        plain = f"[{', '.join(values)}]" if isinstance(values, list) else values
+        value = fields.get(name.lower())
+        if value is None:
+            new += f"{' ' * watch.start_mark.column}{name}: {plain}\n"
+        elif isinstance(value, yaml.SequenceNode) and value.value and not _is_in_flow(value):
+            known, margin = set(map(nodes.text, value.value)), " " * value.start_mark.column
+            yield _after(text, value, "".join(f"{margin}- {item}\n" for item in values if item not in known))
+        else:
+            yield _value(value, plain)
+    yield _after(text, watch, new)
 
 
 def _added(project: Project, watch: Watch) -> dict[str, list[str] | str]:

@@ -128,6 +128,27 @@ def test_a_project_without_requirements_gets_the_collections_that_it_uses(
     )
 
 
+def test_collections_are_installed_in_the_stage_of_the_operator_and_comments_of_translated_commands_remain(
+    migrate: Callable[..., tuple[int, str]], project: Path
+) -> None:
+    before = (
+        "FROM golang AS tool\nCOPY . /src\nFROM quay.io/operator-framework/ansible-operator:v1.30\n"
+        "RUN dnf install -y git && \\\n    # for s3\n    dnf clean all\nRUN cat <<END\nCOPY a b\nEND\n"
+    )
+    (project / "requirements.yml").unlink()
+    migrate(
+        {"Dockerfile": before + "COPY --from=tool /x /x\n", "roles/shop/tasks/main.yml": "- k8s: {state: absent}\n"}
+    )
+    assert (project / "Dockerfile").read_text() == (
+        "FROM golang AS tool\nCOPY . /src\nFROM ansible-operator-runner:0.1.0-core2.18\n    # for s3\n"
+        "RUN apt-get update \\\n && apt-get install --yes --no-install-recommends git \\\n"
+        " && rm -rf /var/lib/apt/lists/*\nRUN cat <<END\nCOPY a b\nEND\n"
+        "COPY requirements.yml ${HOME}/requirements.yml\n"
+        "RUN ansible-galaxy collection install -r ${HOME}/requirements.yml \\\n"
+        " && chmod -R ug+rwx ${HOME}/.ansible\nCOPY --from=tool /x /x\n"
+    )
+
+
 def test_fields_that_a_watch_already_has_are_changed_in_their_place(
     migrate: Callable[..., tuple[int, str]], project: Path
 ) -> None:
@@ -156,9 +177,8 @@ def test_fields_that_a_watch_already_has_are_changed_in_their_place(
             "  allowAnsibleVariables: [ansible_host, ansible_user]  # why\n  markUnsafe: false\n",
         ),
         (
-            "  allowAnsibleVariables: # why\n  - ansible_host # it is so\n---\nis: ignored\n",
-            "  allowAnsibleVariables: # why\n  - ansible_host # it is so\n  - ansible_user\n  markUnsafe: false\n"
-            "---\nis: ignored\n",
+            "  allowAnsibleVariables: # it\n  - ansible_host # as\n---\nx: 1\n",
+            "  allowAnsibleVariables: # it\n  - ansible_host # as\n  - ansible_user\n  markUnsafe: false\n---\nx: 1\n",
         ),
         ("  vars: {a: ${A}}\n", "  vars: {a: ${A}}\n"),
     ],
@@ -207,8 +227,8 @@ def test_a_tree_with_changes_or_without_git_is_refused(
             'collections:\n- {name: kubernetes.core, version: "{pin}"} # ours\n- a.b\n',
         ),
         (
-            "collections:\n-   name: community.kubernetes # ours\n    version: # any\n    source: hub\n- a.b\n---\nx: 1\n",
-            'collections:\n-   name: kubernetes.core # ours\n    version: "{pin}" # any\n    source: hub\n- a.b\n---\nx: 1\n',
+            "collections:\n-   name: community.kubernetes # ours\n    version: # any\n    source: hub\n---\nx: 1\n",
+            'collections:\n-   name: kubernetes.core # ours\n    version: "{pin}" # any\n    source: hub\n---\nx: 1\n',
         ),
     ],
 )
