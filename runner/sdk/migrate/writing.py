@@ -232,7 +232,7 @@ def _checklist(report: Report, changed: list[str]) -> str:
     lines = [
         f"# Migration of {report.project}",
         "",
-        f"Target: ansible-core {report.core}. " + ". ".join(_sentence(reason) for reason in report.reasons) + ".",
+        f"Target: ansible-core {report.core}; {'; '.join(report.reasons)}.",
         "",
         "`ansible-operator migrate` prints the current list. Delete this file after the migration.",
         "",
@@ -257,7 +257,3 @@ def _checklist(report: Report, changed: list[str]) -> str:
         "",
     ]
     return "\n".join(lines)
-
-
-def _sentence(reason: str) -> str:
-    return reason[:1].upper() + reason[1:]
