@@ -17,6 +17,7 @@ from runner.compatibility.finding import Finding
 from runner.sdk.migrate import dockerfile
 from runner.sdk.migrate.project import Document, Project
 from runner.values.errors import ConfigError
+from runner.values.objects import maps
 
 _OPERATORS = {"manager", "operator", "ansible-operator"}
 """Names of the operator's container."""
@@ -146,9 +147,8 @@ def _permissions(project: Project) -> Iterator[Finding]:
     rules = [
         rule
         for document in project.documents
-        if document.value.get("kind") in {"Role", "ClusterRole"}
-        for rule in document.value.get("rules") or ()
-        if isinstance(rule, dict)
+        if document.value.get("kind") in ("Role", "ClusterRole")
+        for rule in maps(document.value.get("rules"))
     ]
     if not rules:
         return

@@ -257,3 +257,10 @@ def test_without_the_rights_for_events_only_a_check_is_advised(analyse: Analyse)
 )
 def test_problems_that_validate_reports_are_findings(analyse: Analyse, files: Mapping[str, str], rule: str) -> None:
     assert rule in {each.rule for each in analyse(files).findings}
+
+
+@pytest.mark.parametrize(
+    "manifest", ["kind: [Role]\n", "kind: {}\n", "kind: Role\nrules: 1\n", "kind: Role\nrules: [1]\n"]
+)
+def test_a_file_that_is_no_manifest_has_no_rules(rules: Rules, manifest: str) -> None:
+    assert "permission" not in dict(rules({"config/values.yaml": manifest}))
