@@ -63,8 +63,8 @@ class SchemaMaker:
 
     def spec(self, entry: Mapping[str, Any], given: frozenset[str] = frozenset()) -> Json:
         """Return the schema of the whole spec. `given` are the options that the watch's `vars` set."""
-        options = entry.get("options") or {}
-        own = {name: option for name, option in options.items() if name not in OPERATOR_VARIABLES | given}
+        others = OPERATOR_VARIABLES | given
+        own = {name: option for name, option in self._options(entry, "spec").items() if name not in others}
         schema = self._object({**entry, "options": own}, "spec")
         text = _text(entry.get("description")) or _text(entry.get("short_description"))
         schema = {**({"description": text} if text else {}), **schema}
@@ -74,7 +74,7 @@ class SchemaMaker:
         return schema
 
     def _object(self, holder: Mapping[str, Any], path: str) -> Json:
-        options: Mapping[str, Any] = holder.get("options") or {}
+        options = self._options(holder, path)
         names = {name: self.field_of(name, path) for name in options}
         properties = {
             names[name]: self._option(option if isinstance(option, dict) else {}, f"{path}.{names[name]}")
@@ -89,6 +89,15 @@ class SchemaMaker:
         if validations:
             schema["x-kubernetes-validations"] = validations
         return schema
+
+    def _options(self, holder: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+        """Return the options of an argument spec without those that no field can have."""
+        written: Any = holder.get("options") or {}
+        entries = written.items() if isinstance(written, dict) else ()
+        options = {name: option for name, option in entries if isinstance(name, str)}
+        if options != written:
+            self.problems.append(f"{path}: options must be a map from names to options; quote names such as on and 1")
+        return options
 
     def _option(self, option: Mapping[str, Any], path: str) -> Json:
         schema: Json = {}
@@ -113,8 +122,8 @@ class SchemaMaker:
                     key: value for key, value in option.items() if key not in {"description", "default", "choices"}
                 }
                 items = self._typed({**inner, "type": elements}, f"{path}[]")
-            if "choices" in option:
-                items["enum"] = _choices(option["choices"])
+            if choices := _choices(option):
+                items["enum"] = choices
             return {"type": "array", "items": items}
         if name not in _SIMPLE:
             self.problems.append(f"{path}: unknown type {name!r}{meant(name, TYPES)}; the schema accepts any value")
@@ -122,8 +131,8 @@ class SchemaMaker:
         return dict(_SIMPLE[name])
 
     def _add_values(self, schema: Json, option: Mapping[str, Any], path: str) -> None:
-        if "choices" in option and schema.get("type") != "array":
-            schema["enum"] = _choices(option["choices"])
+        if schema.get("type") != "array" and (choices := _choices(option)):
+            schema["enum"] = choices
         default = option.get("default")
         if default is None:
             return
@@ -163,9 +172,10 @@ def _is_required(option: Any) -> bool:
     return isinstance(option, dict) and option.get("required") is True and option.get("default") is None
 
 
-def _choices(choices: Any) -> list[Any]:
-    """Return the values. `choices` is a list or, since 2.14, a map from choice to description."""
-    return list(choices)
+def _choices(option: Mapping[str, Any]) -> list[Any]:
+    """Return the values of `choices`, which is a list or, since 2.14, a map from choice to description."""
+    choices = option.get("choices")
+    return list(choices) if isinstance(choices, (list, dict)) else []
 
 
 def _text(description: Any) -> str:

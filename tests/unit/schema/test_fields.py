@@ -197,3 +197,15 @@ def test_an_invalid_constraint_is_reported(holder: dict[str, Any]) -> None:
 )
 def test_a_rule_that_an_empty_object_always_violates_is_detected(rule: str, *, asks: bool) -> None:
     assert rules.requires_a_field(rule, {"properties": {"set": {"default": 1}, "a": {}}}) is asks
+
+
+@pytest.mark.parametrize("options", ["[a]", "5", "{on: {type: bool}, a: {}}", "{1: {}, a: {}}"])
+def test_options_that_are_no_map_of_names_are_reported(options: str) -> None:
+    found, problems = properties(options)
+    assert list(found) == (["a"] if "a: {}" in options else [])
+    assert problems == ["spec: options must be a map from names to options; quote names such as on and 1"]
+
+
+@pytest.mark.parametrize("option", ["{choices: }", "{choices: 5}", "{type: list, choices: }"])
+def test_choices_without_a_value_restrict_nothing(option: str) -> None:
+    assert "enum" not in str(properties(f"{{a: {option}}}"))
