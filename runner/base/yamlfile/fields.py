@@ -68,7 +68,7 @@ class Fields:
         self._mapping = node
         self._values: dict[str, yaml.Node] = {}
         spelling = {name.lower(): name for name in known}
-        for key, value in self._pairs():
+        for key, value in self._pairs(node):
             name = spelling.get(str(key.value).lower())
             if name is None:
                 advice = context.advice(key)
@@ -81,11 +81,11 @@ class Fields:
                 context.warn(key, name, f"duplicate field in different case; the value of {key.value!r} is used")
             self._values[name] = value
 
-    def _pairs(self) -> list[tuple[yaml.Node, yaml.Node]]:
+    def _pairs(self, node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
         try:
-            return tree.merged(self._mapping)
+            return tree.merged(node)
         except ValueError as error:
-            self.context.error(self._mapping, "", str(error))
+            self.context.error(node, "", str(error))
             return []
 
     def node(self, name: str) -> yaml.Node | None:
@@ -201,7 +201,7 @@ class Fields:
             self._wrong(name, node, "a mapping of text to text")
             return []
         pairs: list[tuple[str, str, yaml.Node]] = []
-        for key, value in node.value:
+        for key, value in self._pairs(node):
             if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode):
                 pairs.append((key.value, "" if tree.is_null(value) else value.value, value))
             else:

@@ -207,6 +207,8 @@ INVALID: dict[str, list[tuple[str, str]]] = {
         ("&a {b: *a}", "contains itself"),
         ("{a: !!binary /w==}", "is not text"),
         ("{<<: 1}", "`<<` requires a mapping"),
+        ("{a: !!bool maybe}", "a value is not of the type that its tag names"),
+        ('{a: !!int ""}', "a value is not of the type that its tag names"),
         ('"\\ud800"', "expected a mapping"),
         ('{a: "\\ud800"}', "unpaired surrogate escape"),
         ("{a: !!bool x}", "invalid value 'x': it is not true or false"),
@@ -315,3 +317,13 @@ def test_a_kind_is_watched_in_one_version(errors: Errors) -> None:
     (line,) = errors(f"{HEAD}  role: memcached\n{HEAD.replace('v1alpha1', 'v1')}  role: memcached\n")
     assert line.startswith("watches.yaml:")
     assert "version: the kind is watched in version v1alpha1 (line 1), and each object has all versions" in line
+
+
+def test_a_variable_with_bytes_that_are_not_utf_8_is_an_error_of_its_line(errors: Errors) -> None:
+    (line,) = errors(f"{HEAD}  vars: {{a: $BYTES}}\n", BYTES="\udcff")
+    assert "invalid YAML: unacceptable character" in line
+
+
+def test_labels_can_be_merged_from_an_anchor(load: Load) -> None:
+    text = f"{HEAD}  vars: &labels {{tier: gold}}\n  selector: {{matchLabels: {{<<: *labels, app: cache}}}}\n"
+    assert load(text).watches[0].selector == "app=cache,tier=gold"
