@@ -261,8 +261,8 @@ def _common(kinds: set[str]) -> str:
 
 def _values(path: Path) -> Iterable[tuple[str, object]]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        document = tree.values(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
         return []  # the check of this file reports the error
     return document.items() if isinstance(document, dict) else []
 

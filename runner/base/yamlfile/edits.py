@@ -33,7 +33,7 @@ def insert(text: str, path: tuple[str, ...], item: str, *, file: str) -> str:
     try:
         documents = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
         before = yaml.safe_load(text) if len(documents) == 1 else None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         location = f"{file}:{mark.line + 1}" if mark else file
         raise ConfigError(
@@ -58,10 +58,9 @@ def put(text: str, path: tuple[str, ...], value: Any, *, file: str) -> str:
     Missing mappings are added. Raises ConfigError with the name `file`.
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
+        root, before = yaml.compose(text, Loader=yaml.SafeLoader), yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first") from None
-    before = yaml.safe_load(text)
     missing = (depth for depth in range(len(path)) if nodes.at(root, *path[: depth + 1]) is None)
     depth = next(missing, len(path))
     if depth == len(path):
@@ -191,7 +190,7 @@ def last_line(node: yaml.Node) -> int:
 def _parsed(text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):
         return None
 
 

@@ -164,7 +164,8 @@ def variables(text: str) -> list[str]:
 def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
     """Return the root of each document. A syntax error is added to `problems` and ends the list."""
     roots: list[yaml.Node] = []
-    with contextlib.suppress(yaml.YAMLError):  # the other loader reports the error, with its context
+    # The other loader reports the error, with its context. Variables can contain bytes that are not UTF-8.
+    with contextlib.suppress(yaml.YAMLError, UnicodeEncodeError):
         return list(_nodes(_FAST(source.text)))
     try:
         roots.extend(_nodes(yaml.SafeLoader(source.text)))
@@ -183,6 +184,14 @@ def documents(source: SourceText, problems: Problems) -> list[yaml.Node]:
     except RecursionError:
         problems.errors.append(Problem(source.file, 0, "", "invalid YAML: nested too deeply"))
     return roots
+
+
+def values(text: str) -> Any:
+    """Return the first document of a text as plain JSON values; None if it is invalid."""
+    try:
+        return next(map(plain, documents(expand("", text, {}), Problems())), None)
+    except ValueError:
+        return None
 
 
 def _nodes(loader: Any) -> Iterator[yaml.Node]:
@@ -269,7 +278,10 @@ def is_bool(node: yaml.Node) -> bool:
 
 def plain(node: yaml.Node) -> Any:
     """Return a node as plain JSON values; keys are text. Raises ValueError for values that JSON cannot represent."""
-    return _plain(node, frozenset())
+    try:
+        return _plain(node, frozenset())
+    except (KeyError, IndexError):
+        raise ValueError("a value is not of the type that its tag names, such as !!bool") from None
 
 
 def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:

@@ -87,7 +87,7 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
             documents += [
                 document for document in yaml.safe_load_all(tree.read(path, str(path))) if isinstance(document, dict)
             ]
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(
                 f"{path}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
             ) from None

@@ -44,7 +44,7 @@ def read(file: str | None, folder: str) -> list[Json]:
     """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
         return [document for document in yaml.load_all(_text(file, folder), edits.Loader) if document]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file or folder}: invalid YAML: {error}") from None
 
 
@@ -72,8 +72,8 @@ def _text(file: str | None, folder: str) -> str:
     if file:
         try:
             return Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from None
     named = os.environ.get("KUBECTL")
     kubectl = shutil.which(named) if named else find_kubectl(os.environ)
     if kubectl is None:

@@ -218,7 +218,7 @@ def _with_version(crd: str, version: str, *, file: str) -> str:
     try:
         versions = yaml.load(crd, Loader)["spec"]["versions"]  # noqa: S506 - it is a safe loader
         stored = [entry for entry in versions if isinstance(entry, dict) and entry.get("storage") is True]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file}: invalid YAML: {error}") from None
     except (KeyError, TypeError):
         stored = []
@@ -263,6 +263,6 @@ def _watched_versions(changes: ChangeSet, resource: Resource) -> list[str]:
 def _entries(changes: ChangeSet) -> list[dict[str, Any]]:
     try:
         document = yaml.safe_load(changes.text(_WATCHES))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{_WATCHES}: invalid YAML: {error}; run `ansible-operator validate` for details") from None
     return [entry for entry in document or [] if isinstance(entry, dict)]

@@ -83,7 +83,7 @@ def parse(text: str) -> Project:
     """
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{FILE}: invalid YAML: {error}") from None
     if not isinstance(document, dict) or not all(
         isinstance(document.get(key), str) for key in ("domain", "projectName")

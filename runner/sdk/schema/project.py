@@ -70,7 +70,7 @@ def _domain(cwd: Path) -> str:
     """Return the domain of the project's own groups; empty if it is unknown."""
     try:
         project = yaml.safe_load((cwd / "PROJECT").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError):
         return ""
     return str(project.get("domain") or "") if isinstance(project, dict) else ""
 
@@ -85,7 +85,7 @@ def _pods_problem(cwd: Path) -> str:
         return f"isolation: pod: the project has no {_PODS}, {then}"
     try:
         included = yaml.safe_load(default.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError) as error:
         return f"isolation: pod: {_DEFAULT} cannot be read: {error}"
     listed = included.get("components") if isinstance(included, dict) else None
     return "" if f"../{_PODS.name}" in (listed or ()) else f"isolation: pod: {_DEFAULT} lacks ../{_PODS.name}, {then}"

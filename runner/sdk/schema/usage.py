@@ -181,13 +181,13 @@ def _own_texts(content: Path) -> Iterator[str]:
                 yield _read(path)
     for path in _yaml_files(content, _VALUES):
         # A default defines a variable but does not read it; its value may read other variables.
-        document = _load(path)
+        document = tree.values(_read(path))  # None if it is invalid: the check of the role's own files reports it
         yield str(list(document.values())) if isinstance(document, dict) else ""
 
 
 def _dependencies(role: Path) -> Iterator[str]:
     """Yield the names of the dependencies in a role's `meta/main.yml`."""
-    meta = _load(role / "meta/main.yml") if (role / "meta/main.yml").is_file() else None
+    meta = tree.values(_read(role / "meta/main.yml")) if (role / "meta/main.yml").is_file() else None
     for dependency in (meta.get("dependencies") or ()) if isinstance(meta, dict) else ():
         name = (dependency.get("role") or dependency.get("name")) if isinstance(dependency, dict) else dependency
         if isinstance(name, str):
@@ -216,13 +216,6 @@ def _yaml_files(role: Path, folders: Iterable[str]) -> Iterator[Path]:
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _load(path: Path) -> Any:
-    try:
-        return yaml.safe_load(_read(path))
-    except yaml.YAMLError:
-        return None  # the check of the role's own files reports it
 
 
 def _compose(path: Path) -> yaml.Node | None:

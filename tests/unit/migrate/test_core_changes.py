@@ -63,6 +63,8 @@ def test_the_fix_of_a_condition_keeps_its_result(analyse: Analyse, condition: st
         ({"roles/shop/defaults/main.yml": "x: ''\n"}, True),
         ({"roles/shop/vars/main.yml": "x: [a]\n"}, True),
         ({"roles/shop/defaults/main.yml": "x: true\n"}, False),
+        ({"roles/shop/vars/main.yml": "x: ''\nday: 2024-13-01\n"}, True),
+        ({"roles/shop/vars/main.yml": "x: ''\nkey: !vault |\n  $ANSIBLE_VAULT\n"}, True),
         ({"roles/shop/defaults/main.yml": "x: '{{ a == b }}'\n"}, False),
         ({"roles/shop/defaults/main.yml": "x: ''\n", "roles/other/defaults/main.yml": "x: false\n"}, False),
         ({MAIN: "- ansible.builtin.set_fact: {x: '{{ y | length }}'}\n- ansible.builtin.debug:\n  when: x\n"}, True),
