@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from . import frames, user
+from . import frames, proxies, user
 from .frames import Exit
 from .relay import Relay
 from .spool import Spool
@@ -116,5 +116,5 @@ def main() -> None:
     # asyncio logs lost TLS connections, which the agent reports itself.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     secret, work = sys.argv[1:]
-    os.environ.update(user.variables(os.environ))
+    os.environ.update({**user.variables(os.environ), **proxies.variables(os.environ)})
     sys.exit(asyncio.run(_main(Path(secret), Path(work))))

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__
+from runner.agent import proxies
 from runner.app import controllers, engines, identities
 from runner.app.admin import AdminServers
 from runner.app.controllers import RunParts
@@ -60,7 +61,7 @@ from runner.core.proxy.server import Proxy
 from runner.core.queue.line import ConcurrencyLimit
 from runner.core.queue.queue import Dispatcher
 from runner.core.queue.reasons import Cause
-from runner.core.reconcile import run_access, run_log
+from runner.core.reconcile import run_log
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.feature import Operator, PartBase, ProxyParts
 from runner.core.reconcile.metrics import Metrics
@@ -117,7 +118,7 @@ class _Operator:
         self._search_path = settings.search_path(os.environ, Path.cwd())
         self._environment = {
             **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
-            **run_access.environment(os.environ),
+            **proxies.variables(os.environ),
         }
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
         self._admin = AdminServers(settings)

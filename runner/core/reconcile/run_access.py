@@ -29,7 +29,6 @@ LOOPBACK = "127.0.0.1"
 _SECRET = GVK("", "v1", "Secret")
 _FOLDERS = {"PWD", "OLDPWD"}
 """Shell variables whose names look like passwords, but whose values are not secret."""
-_HTTP_PROXIES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
 
 
 OWNED_AT_END: Slot[Callable[[str], None] | None] = Slot("owned at the end", None)
@@ -48,18 +47,6 @@ class Grant:
     """Calls of the run so far."""
     secrets: RunSecrets
     """Values that are masked so far."""
-
-
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that keep an HTTP proxy of the operator out of the run's way to our proxy."""
-    if not any(environ.get(name) for name in _HTTP_PROXIES):
-        return {}
-    # Programs read one spelling or the other: keep the value if only one of them is set.
-    upper, lower = environ.get("NO_PROXY", ""), environ.get("no_proxy", "")
-    return {
-        "NO_PROXY": ",".join(filter(None, (upper or lower, LOOPBACK))),
-        "no_proxy": ",".join(filter(None, (lower or upper, LOOPBACK))),
-    }
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
+from runner.agent import proxies
 from runner.app.features import CALLBACKS, OWN_STATUS
 from runner.app.proxy import open_proxy
 from runner.base import log
@@ -33,7 +34,7 @@ from runner.core.kube.discovery import ApiResource, Discovery
 from runner.core.kube.informer import Informer
 from runner.core.queue import reasons
 from runner.core.queue.reasons import ReconcileRequest
-from runner.core.reconcile import decisions, run_access
+from runner.core.reconcile import decisions
 from runner.core.reconcile.attempt import Attempt, WatchScope, overrides_of
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_access import RunAccess
@@ -91,7 +92,7 @@ class PlanRuntime:
             search_path = settings.search_path(os.environ, Path.cwd())
             environment = {name: value for name, value in paths.AS_DEPLOYED.items() if name not in os.environ}
             environment |= paths.ansible_environment(search_path, os.environ, Path.cwd())
-            environment |= run_access.environment(os.environ)
+            environment |= proxies.variables(os.environ)
             yield cls(client, choice, warm, cold, access, environment)
 
 

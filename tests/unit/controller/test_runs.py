@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from runner.agent import proxies
 from runner.base.config import sources
 from runner.base.config.settings import Settings
 from runner.core.engine import params
@@ -225,12 +226,12 @@ def test_a_spec_that_is_not_a_map_is_named_in_the_log(spec: Any, kind: str) -> N
 
 
 def test_runs_do_not_use_the_operators_http_proxy_for_the_api_proxy() -> None:
-    found = run_access.environment({"HTTPS_PROXY": "http://proxy.example.com:3128", "NO_PROXY": ".svc,10.0.0.0/8"})
+    found = proxies.variables({"HTTPS_PROXY": "http://proxy.example.com:3128", "NO_PROXY": ".svc,10.0.0.0/8"})
     assert found == {"NO_PROXY": ".svc,10.0.0.0/8,127.0.0.1", "no_proxy": ".svc,10.0.0.0/8,127.0.0.1"}
 
 
 def test_without_an_http_proxy_nothing_is_added() -> None:
-    assert run_access.environment({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
+    assert proxies.variables({"NO_PROXY": ".svc", "HTTP_PROXY": ""}) == {}
 
 
 def test_secret_values_of_the_environment_are_found_by_their_names() -> None:

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ import pytest
 
 from runner import agent
 from runner.agent import frames, process_tree, worker
+from runner.agent import start as agent_start
 from runner.agent.frames import Exit
 from runner.agent.spool import ArtifactsFilter, Spool
 from runner.engines.pod import jobs
@@ -225,6 +227,25 @@ async def test_a_process_of_another_user_neither_fails_nor_delays_the_run(
     assert (ending.code, ending.error) == (0, "")
     assert background in foreign  # beside children of the test process
     assert logged[2].count(b"processes of the run remain until the pod ends") == 1
+
+
+def test_the_http_proxy_of_a_pod_is_not_used_for_the_api_on_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment: dict[str, str] = {}
+
+    async def run(*_: Path) -> Exit:
+        environment.update(os.environ)
+        return Exit.DONE
+
+    for name, value in {"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": ".svc", "no_proxy": ""}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logging.getLogger("asyncio"), "setLevel", lambda _: None)
+    monkeypatch.setattr(agent_start, "_main", run)
+    monkeypatch.setattr(sys, "argv", ["agent.py", str(tmp_path), str(tmp_path)])
+    with pytest.raises(SystemExit):
+        agent_start.main()
+    assert environment["NO_PROXY"] == environment["no_proxy"] == ".svc,127.0.0.1"
 
 
 async def test_a_fence_ends_ansible_at_once(operator: Operator, link: Link, start: Start) -> None:
