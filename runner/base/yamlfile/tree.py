@@ -278,10 +278,7 @@ def is_bool(node: yaml.Node) -> bool:
 
 def plain(node: yaml.Node) -> Any:
     """Return a node as plain JSON values; keys are text. Raises ValueError for values that JSON cannot represent."""
-    try:
-        return _plain(node, frozenset())
-    except (KeyError, IndexError):
-        raise ValueError("a value is not of the type that its tag names, such as !!bool") from None
+    return _plain(node, frozenset())
 
 
 def _plain(node: yaml.Node, parents: frozenset[int]) -> Any:
