@@ -63,7 +63,10 @@ class ContentionReporter(Hooks):
             await self._added.wait()
             self._added.clear()
             while self._pending:
-                await self._write(*self._pending.popitem())
+                key = next(iter(self._pending))
+                await self._write(key, self._pending.pop(key))
+                if key in self._pending:
+                    await asyncio.sleep(10.0)
 
     async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
         obj = self._scope.informer.get(key)
@@ -80,7 +83,9 @@ class ContentionReporter(Hooks):
                 )
                 await self._status.write(resource, obj, report.observed(obj, change), guard)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
-                self._log.info("Cannot write a condition", error=str(error), **key._asdict())
+                self._log.info("Cannot write a condition; retrying", error=str(error), **key._asdict())
+                self._pending.setdefault(key, contention)  # unless there is a later report
+                return
         if contention is not None:
             about = ObjectRef.of(gvk, obj)
             what = contention.reason, "SlowedDown", contention.sentence()

@@ -17,12 +17,12 @@ from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.status import report
 from runner.core.status.conditions import make
 from runner.core.status.report import StatusReport
-from runner.features.loopguard.guard import LoopGuard
+from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.features.loopguard.reports import ContentionReporter
 from runner.features.plan.drift import DriftChecks
 from runner.features.plan.drift_fields import DriftPolicy
 from runner.values.errors import ApiUnavailableError, EngineError, KindNotFoundError, ServerError
-from runner.values.objects import ObjectKey
+from runner.values.objects import GVK, ObjectKey, ObjectRef
 from tests.kit.watch_values import watch_value
 from tests.unit.controller.bed import KEY, Bed
 
@@ -207,15 +207,19 @@ async def test_background_work_of_a_feature_that_fails_begins_again_and_the_kind
 
 
 @pytest.mark.virtual_time
-async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing() -> None:
+async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing_and_is_reported_later() -> None:
     bed = Bed(watch_value())
     bed.server.create()
     bed.server.refuse = lambda method, *_: KindNotFoundError("not served") if method == "FIND" else None
     reporter = ContentionReporter(bed.scope, cast("Any", bed.server), bed.status, LoopGuard(lambda *_: None))
     following = asyncio.create_task(reporter.sweep())
-    reporter.report(ObjectKey("ns", "one"), None)
-    await asyncio.sleep(10)
+    source = ObjectRef(GVK("apps", "v1", "Deployment"), ObjectKey("ns", "web"))
+    reporter.report(ObjectKey("ns", "one"), Contention(source, "changed", (), "", "dependent"))
+    await asyncio.sleep(15)
     assert not following.done()
+    bed.server.refuse = lambda *_: None
+    await asyncio.sleep(15)
+    assert bed.server.condition("Contended")["reason"] == "DependentChangedAgain"
     following.cancel()
 
 
