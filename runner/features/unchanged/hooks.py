@@ -87,15 +87,12 @@ class LastRun:
         """Read the record of an object; None if it is missing or invalid."""
         try:
             record = orjson.loads(annotations_of(obj)[LAST_RUN])
-            due = float(record["due"]) if "due" in record else None
-            if due is not None and not abs(due) < 2.0**53:  # too large, or no number
-                return None
             return cls(
                 str(record["object"]),
                 str(record["content"]),
                 str(record["owned"]),
                 {str(path): str(digest) for path, digest in record.get("reads", {}).items()},
-                due,
+                min(2.0**53, max(0.0, float(record["due"]))) if "due" in record else None,  # also of nan and inf
                 str(record.get("named", "")),
                 str(record.get("seal", "")),
             )
