@@ -129,13 +129,13 @@ def _scalar(value: Any) -> str:
     """Return a value on one line. An ambiguous string is quoted."""
     if not isinstance(value, str):
         return log.visible(json.dumps(value, ensure_ascii=False, default=str))
-    is_plain = value and value == value.strip() and _reads_as_text(value) and "\n" not in value
+    is_plain = len(value) <= _LONGEST_LINE and value == value.strip() and "\n" not in value and _reads_as_text(value)
     return log.visible(value if is_plain else json.dumps(value, ensure_ascii=False))
 
 
 def _reads_as_text(value: str) -> bool:
     try:
-        return isinstance(yaml.safe_load(value), str)
+        return getattr(yaml.compose(value, yaml.SafeLoader), "tag", "") == "tag:yaml.org,2002:str"
     except yaml.YAMLError:
         return not value.startswith(("[", "{", '"', "'"))
 

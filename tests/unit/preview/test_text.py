@@ -49,6 +49,13 @@ def of_fields(*fields: FieldChange) -> Sequence[str]:
         pytest.param(FieldChange("a", 1, "1"), ['a: 1 → "1"'], id="text that could be a number is quoted"),
         pytest.param(FieldChange("b", "", None), ['b: "" → null'], id="empty text is quoted"),
         pytest.param(FieldChange("c", 1.5, "true"), ['c: 1.5 → "true"'], id="text that could be a boolean is quoted"),
+        *(
+            pytest.param(FieldChange("d", 1, value), [f'd: 1 → "{value}"'], id=f"{value} is quoted, and not evaluated")
+            for value in ("2001-99-99", "!!bool x", "!!int x", "!!timestamp x", "9" * 100)
+        ),
+        pytest.param(
+            FieldChange("e", ABSENT, "[" * 3000), ["e:", f"  + '{'[' * 3000}'"], id="a long text is not evaluated"
+        ),
         pytest.param(FieldChange("a", ABSENT, 1), ["a: (added) 1"], id="an added field"),
         pytest.param(FieldChange("b", "x", ABSENT), ["b: (removed) x"], id="a removed field"),
         pytest.param(FieldChange("c", ABSENT, {}), ["c: (added) {}"], id="an added empty mapping"),
