@@ -26,6 +26,8 @@ _FIRST_PORT, _PORTS = 60_001, 5_000
 _IP_4, _IP_6 = "198.{}.{}.{}", "2001:db8::{:x}:{:x}"
 """Placeholders of addresses, from ranges for benchmarks and documentation (RFC 2544, RFC 3849)."""
 
+_WORDS = re.compile("[0-9A-Za-z]+")
+
 
 class Place(NamedTuple):
     """A field whose value the API server chooses."""
@@ -49,13 +51,14 @@ class UnknownValues:
     """Values that the API server chose in a dry run or a real one, with their places."""
 
     places: dict[Scalar, Place] = field(default_factory=dict)
-    _pattern: re.Pattern[str] | None = None
+    _by_word: dict[str, list[str]] = field(default_factory=dict)
+    """The values as texts, by their last words: a pattern of all would be made again after each new value."""
 
     def add(self, value: Scalar, place: Place) -> None:
         """Note a value."""
         if value not in self.places:
             self.places[value] = place
-            self._pattern = None
+            self._by_word.setdefault(_WORDS.findall(f"0 {value}")[-1], []).append(str(value))
 
     def replaced(self, value: Any, text: Callable[[Place], str]) -> Any:
         """Return a JSON value in which `text` replaces each of the values, also within strings."""
@@ -66,7 +69,8 @@ class UnknownValues:
         if isinstance(value, list):
             return [self.replaced(item, text) for item in value]
         if isinstance(value, str):
-            return self._in_text().sub(lambda match: text(self._place_of(match[0])), value)
+            known = [one for word in {*_WORDS.findall(value)} for one in self._by_word.get(word, ())]
+            return _pattern(known).sub(lambda match: text(self._place_of(match[0])), value) if known else value
         is_number = isinstance(value, int) and not isinstance(value, bool)
         return text(self.places[value]) if is_number and value in self.places else value
 
@@ -110,12 +114,11 @@ class UnknownValues:
         place = self.places.get(text)
         return place if place is not None else self.places[int(text)]
 
-    def _in_text(self) -> re.Pattern[str]:
-        if self._pattern is None:
-            parts = "|".join(map(re.escape, sorted(map(str, self.places), key=len, reverse=True)))
-            # Not within longer numbers, addresses and names.
-            self._pattern = re.compile(rf"(?<![0-9A-Za-z])(?<![0-9A-Za-z]\.)(?:{parts})(?!\.?[0-9A-Za-z])")
-        return self._pattern
+
+def _pattern(values: list[str]) -> re.Pattern[str]:
+    parts = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    # Not within longer numbers, addresses and names.
+    return re.compile(rf"(?<![0-9A-Za-z])(?<![0-9A-Za-z]\.)(?:{parts})(?!\.?[0-9A-Za-z])")
 
 
 def chosen(gvk: GVK, key: ObjectKey, obj: Object) -> Iterator[tuple[Place, Scalar]]:

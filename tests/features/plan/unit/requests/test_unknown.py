@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from runner.features.plan.requests.calls import ABSENT, read_digest
 from runner.features.plan.trial.overlay import KindId, Overlay
-from runner.features.plan.trial.stored import UnknownValues, chosen, scalars
+from runner.features.plan.trial.stored import Place, UnknownValues, chosen, scalars
 from runner.values.objects import GVK, RECORD_OF, Object, ObjectKey
 
 SERVICE, MAP = GVK("", "v1", "Service"), GVK("", "v1", "ConfigMap")
@@ -68,6 +69,23 @@ def test_a_node_port_that_is_new_in_an_existing_service_is_unknown_and_its_addre
     found = UnknownValues().with_placeholders(SERVICE, KEY, CHOSEN, before, NOTHING)
     assert found["spec"]["clusterIPs"] == ["10.96.0.9", "fd00::9"]
     assert found["spec"]["ports"][0]["nodePort"] > 60000
+
+
+def test_a_text_is_searched_for_the_values_that_it_can_contain_and_not_for_those_of_all_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, real = list[str](), re.compile
+
+    def compiles(pattern: str) -> re.Pattern[str]:
+        compiled.append(pattern)
+        return real(pattern)
+
+    monkeypatch.setattr(re, "compile", compiles)
+    unknown = UnknownValues()
+    for number in range(500):
+        unknown.add(f"10.96.{number}.{number}", Place("Service.", ObjectKey("ns", f"s{number}"), "spec.clusterIPs[0]"))
+        assert unknown.marked(f"at 10.96.{number}.{number}") == "at (known after apply)"
+    assert max(map(len, compiled)) < 200
 
 
 def test_only_services_get_placeholders() -> None:
