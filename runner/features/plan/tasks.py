@@ -69,7 +69,6 @@ _WITHOUT_REQUESTS = "it reports a change, but sends no request in check mode"
 _OUTSIDE = "it reports a change outside the cluster"
 _MOST = 100
 """Number of tasks that a run reports at most, and of those that would change a host."""
-_BEYOND = f"it changes a host, of which a plan lists at most {_MOST} tasks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ class UnplannedTasks:
             if task in tasks or len(tasks) < _MOST:
                 tasks[task] = action
             else:
-                self._add(data, action, _BEYOND)
+                self._add(data, action, f"it changes a host, of which a plan lists at most {_MOST} tasks")
 
     def _add(self, data: Mapping[str, Any], action: str, reason: str, *distinct: str) -> None:
         """Add a task once for all its items and hosts, or once for each value of `distinct`."""

@@ -112,11 +112,9 @@ async def tried(client: Client, resource: ApiResource, key: ObjectKey, obj: Obje
     except NotFoundError:
         return None, await client.request("POST", resource.path(key.namespace), params=_STRICT, body=desired)
     try:
-        applied = json.loads(annotations_of(before).get(LAST_APPLIED) or "{}")
-    except (ValueError, RecursionError):
-        applied = None
-    if not isinstance(applied, dict):
-        raise OperatorError(f"its annotation {LAST_APPLIED} is no object in JSON; remove the annotation")
+        applied = dict(json.loads(annotations_of(before).get(LAST_APPLIED) or "{}"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise OperatorError(f"its annotation {LAST_APPLIED} is no object in JSON; remove the annotation") from error
     # kubectl adds `LAST_APPLIED` to the annotations of the file, so that it never removes all annotations.
     annotated = {**metadata(desired), "annotations": annotations_of(obj)}
     patch = _patch(applied, {**desired, "metadata": annotated})

@@ -7,8 +7,7 @@ from http import HTTPStatus
 
 from runner.core.kube.discovery import ApiResource
 from runner.core.proxy.calls import Answer
-from runner.features.plan.requests import calls
-from runner.features.plan.requests.calls import PlanCall, StatusError
+from runner.features.plan.requests.calls import PlanCall, StatusError, is_temporary
 from runner.features.plan.trial import stored
 from runner.features.plan.trial.overlay import ONLY_PLANNED, Action, PlannedObject, Step, step
 from runner.features.plan.trial.schemas import ApiDocument
@@ -45,7 +44,7 @@ class PlanWrite(PlanCall):
             return reply.obj, True
         if reply.status == HTTPStatus.NOT_FOUND:
             return None, False
-        if calls.is_temporary(reply):
+        if is_temporary(reply):
             raise StatusError(reply)
         why = reply.obj.get("message") or f"status {reply.status}"
         self.overlay.incomplete(f"cannot read {self.info.qualified} {self.key} before its change: {why}")
