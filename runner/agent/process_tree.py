@@ -112,9 +112,12 @@ def below(pid: int) -> set[int]:
     pids: set[int] = set()
     waiting = [pid]
     while waiting:
-        for path in (PROC / str(waiting.pop()) / "task").glob("*/children"):
-            with contextlib.suppress(OSError):  # the process has ended
-                fresh = {int(child) for child in path.read_text(encoding="ascii").split()} - pids
+        folder, threads = PROC / str(waiting.pop()) / "task", list[Path]()
+        with contextlib.suppress(OSError):  # the process has ended
+            threads = list(folder.iterdir())
+        for thread in threads:
+            with contextlib.suppress(OSError):  # the thread has ended
+                fresh = {int(child) for child in (thread / "children").read_text(encoding="ascii").split()} - pids
                 pids |= fresh
                 waiting.extend(fresh)
     return pids
@@ -133,7 +136,10 @@ class StuckWatch:
 
     def is_stuck(self, pid: int) -> bool:
         """Return True if only one process below `pid` lives, and has waited for a lock for long. Call it repeatedly."""
-        waiter = _lone_waiter(pid) if self._kills() > self._before else None
+        try:
+            waiter = _lone_waiter(pid) if self._kills() > self._before else None
+        except OSError:  # descriptors or memory ran out, so it is unknown
+            waiter = None
         if waiter is None or waiter != self._last:
             self._since, self._last = time.monotonic(), waiter
         return waiter is not None and time.monotonic() - self._since >= _STUCK
