@@ -296,6 +296,12 @@ def host_recaps(event: Event) -> tuple[HostRecap, ...]:
     )
 
 
+def _hosts(progress: Progress, stats: Event) -> tuple[HostRecap, ...]:
+    """Return the recaps of the hosts. With `ignore_unreachable`, Ansible counts a host that it did not reach as ok."""
+    missed = {suspect.host for suspect in progress.suspects if suspect.unreachable}
+    return tuple(replace(of, unreachable=max(of.unreachable, int(of.name in missed))) for of in host_recaps(stats))
+
+
 def _completion(created: str) -> str:
     """Return the time with microseconds, also if they are zero."""
     with contextlib.suppress(ValueError):
@@ -309,7 +315,7 @@ def conclude(progress: Progress, end: End) -> RunResult:
     return RunResult(
         outcome=outcome,
         recap=recap(progress.stats, every_host=end.hosts) if progress.stats else None,
-        hosts=host_recaps(progress.stats) if progress.stats and end.hosts else (),
+        hosts=_hosts(progress, progress.stats) if progress.stats and end.hosts else (),
         failures=_failures(progress) if outcome is Outcome.FAILED else (),
         message=message,
         requeue_after=progress.requeue_after,

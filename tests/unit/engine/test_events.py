@@ -364,6 +364,12 @@ class TestHosts:
         assert ended.unreachable == ()
         assert [(each.host, each.unreachable) for each in ended.failures] == [("two", True), ("one", False)]
 
+    def test_a_host_that_a_role_may_not_reach_has_not_been_reached(self) -> None:
+        # With `ignore_unreachable`.
+        ended = result(self.LOST, stats(ok={"one": 1, "two": 1}, ignored={"two": 1}), code=0, hosts=True)
+        assert ended.hosts == (HostRecap("one", 1, 0, 0, 0), HostRecap("two", 1, 0, 0, 1))
+        assert (ended.outcome, ended.unreachable, ended.failures) == (Outcome.SUCCEEDED, (), ())
+
     @pytest.mark.parametrize("counts", [{}, {"ok": {"localhost": 1}}])
     def test_a_run_whose_plays_match_no_host_has_failed(self, counts: dict[str, Any]) -> None:
         ended = result(self.UNMATCHED, stats(**counts), code=0, **self.NAMED)
