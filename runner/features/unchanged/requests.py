@@ -23,7 +23,8 @@ _MOST_PATHS = 1000
 """Limit during the run, when it is not known yet which objects are owned."""
 UNSERVED = "unserved"
 """Digest of the path of an API version that the API server does not serve."""
-_API_VERSION = re.compile(r"([a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+")
+_API_VERSION = re.compile(r'apiVersion "((?:[a-z0-9][a-z0-9.-]*/)?v[a-z0-9]+)"')
+"""API version in the message of `k8s_info`."""
 _RECORDED = frozenset({"get", "list", "create", "update", "patch", "delete"})
 
 
@@ -53,9 +54,8 @@ class ReadSet:
         result = mapping(mapping(event.get("event_data")).get("res"))
         if result.get("api_found") is not False:
             return
-        version = str(mapping(mapping(result.get("invocation")).get("module_args")).get("api_version"))
-        if _API_VERSION.fullmatch(version):
-            path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if named := _API_VERSION.search(str(result.get("msg"))):
+            path = f"/apis/{named[1]}" if "/" in named[1] else f"/api/{named[1]}"
             self.saw(path, ReadEntry(("", ""), ObjectKey("", ""), UNSERVED))
         else:
             self.misses("the run read a kind that the API server does not serve")

@@ -183,9 +183,9 @@ async def test_a_kind_that_was_not_served_causes_a_run_when_it_is(cluster: Clust
     read_set = attempt.more.get(READ_SET)
     assert read_set is not None
     read_set.ended("owned")
-    given = {"module_args": {"api_version": "monitoring.example.com/v1", "kind": "ServiceMonitor"}}
+    message = 'Failed to find API for resource with apiVersion "monitoring.example.com/v1" and kind "ServiceMonitor"'
     for sink in attempt.sinks:
-        sink({"event": "runner_on_ok", "event_data": {"res": {"api_found": False, "invocation": given}}})
+        sink({"event": "runner_on_ok", "event_data": {"res": {"api_found": False, "msg": message}}})
     await cluster.runs(read_set)
     path = "/apis/monitoring.example.com/v1"
     cluster.unserved.add(path)
@@ -198,8 +198,7 @@ async def test_a_kind_that_was_not_served_causes_a_run_when_it_is(cluster: Clust
 @pytest.mark.parametrize("version", [None, "../api/v1/secrets", "a/b/v1", 1, ["v1"]])
 async def test_an_invalid_version_of_a_kind_is_no_path(version: object) -> None:
     read_set = ReadSet("owned")
-    given = {"module_args": {"api_version": version}}
-    read_set.event({"event_data": {"res": {"api_found": False, "invocation": given}}})
+    read_set.event({"event_data": {"res": {"api_found": False, "msg": f'apiVersion "{version}" and kind "Foo"'}}})
     assert not read_set.reads
     assert read_set.unseen
 
