@@ -104,21 +104,26 @@ def _make(job: Job, folder: Path, environ: Mapping[str, str], cwd: Path, callbac
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    """Return the names that are not copied; log those that are neither files nor folders, and links to folders above.
-
-    Ansible cannot use them either, so they do not prevent a run.
-    """
+    """Return the names that are not copied."""
     skipped = set(_SKIPPED(folder, names))
-    here = Path(folder).resolve()
-    unusable = set()
-    for path in (Path(folder, name) for name in names if name not in skipped):
-        if not (path.is_file() or path.is_dir()) or (path.is_symlink() and here.is_relative_to(path.resolve())):
-            unusable.add(path.name)
-            if _logged.is_new(path):
-                _log.warning(
-                    "Pods of runs do not get an entry of a role: it is neither a file nor a folder", path=str(path)
-                )
-    return skipped | unusable
+    return skipped | {name for name in names if name not in skipped and not _is_usable(Path(folder, name))}
+
+
+def _is_usable(path: Path) -> bool:
+    """Return whether a path is a file or folder that can be read, and no link to a folder above; log if it is not.
+
+    Ansible cannot use it either, so it does not prevent a run.
+    """
+    is_folder = path.is_dir()
+    is_usable = (is_folder or path.is_file()) and os.access(path, os.R_OK | os.X_OK if is_folder else os.R_OK)
+    if is_usable and path.is_symlink():
+        is_usable = not path.parent.resolve().is_relative_to(path.resolve())
+    if not is_usable and _logged.is_new(path):
+        _log.warning(
+            "Pods of runs do not get an entry of a role or playbook: it is no file or folder that can be read",
+            path=str(path),
+        )
+    return is_usable
 
 
 def _inventories(inventory: Inventory, folder: Path) -> list[str]:
@@ -214,7 +219,7 @@ def _content(job: Job, project: Path, *, explicit: bool) -> str:
 def _playbook(path: Path, project: Path) -> str:
     """Copy a playbook, the files beside it, and the project's roles; return its name."""
     for file in path.parent.iterdir():
-        if file.is_file():
+        if file.is_file() and _is_usable(file):
             shutil.copy2(file, project / file.name)
     for name in BESIDE_A_PLAYBOOK:
         if (path.parent / name).is_dir():

@@ -154,3 +154,17 @@ def test_what_is_no_file_in_any_role_does_not_prevent_runs(project: Path, order:
     assert sorted(each.name for each in copied.iterdir()) == ["data", "link"]
     assert (copied / "link").read_text() == "x"
     assert {Path(line["path"]).name for line in logs} == {"dangling", "loop", "above", "pipe"}
+
+
+def test_a_file_that_the_operator_cannot_read_does_not_prevent_runs(
+    project: Path, order: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = os.access  # the user of this test can be root
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "hidden" and access(path, mode))
+    for folder in ("playbooks", "playbooks/vars", "roles/other/files"):
+        (project / folder / "hidden").write_text("x")
+    with capture_logs() as logs:
+        _, unpacked = order(Playbook(project / "playbooks/site.yml"))
+    assert (unpacked / "project/vars/all.yml").is_file()
+    assert not list(unpacked.rglob("hidden"))
+    assert len([line for line in logs if "can be read" in line["event"]]) == 3
