@@ -64,20 +64,21 @@ def error(request: str, status: int, headers: Mapping[str, str], body: bytes) ->
         if status == HTTPStatus.NOT_FOUND:  # only a `Status` is about an object: this one is about the path
             return KindNotFoundError(f"{request}: {content['message']} (HTTP {status})")
     delay = headers.get("Retry-After", "")
-    return of_status(request, {**content, "code": status}, float(delay) if delay.isdigit() else None)
+    return of_status(request, {**content, "code": status}, float(delay) if delay.isdecimal() else None)
 
 
 def of_status(request: str, status: Mapping[str, Any], retry_after: float | None = None) -> ApiError:
     """Create the error of a `Status` object, which an ERROR event of a watch also contains."""
-    code = int(status.get("code") or _SERVER_ERRORS)
+    said = status.get("code")
+    code = said if said and isinstance(said, int) else _SERVER_ERRORS
     kind = _BY_STATUS.get(code, ServerError if code >= _SERVER_ERRORS else ApiError)
     if kind is InvalidError and status.get("message") == _MISMATCH:
         kind = PatchTestError
     if kind is ForbiddenError and is_terminating(status):
         kind = NamespaceTerminatingError
-    details = status.get("details")
-    if retry_after is None and isinstance(details, dict) and details.get("retryAfterSeconds"):
-        retry_after = float(details["retryAfterSeconds"])
+    seconds = mapping(status.get("details")).get("retryAfterSeconds")
+    if retry_after is None and seconds and isinstance(seconds, int):
+        retry_after = float(seconds)
     text = str(status.get("message") or status.get("reason") or "no message")
     message = f"{request}: {text} (HTTP {code}){_advice(code, text)}"
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after, said=text)

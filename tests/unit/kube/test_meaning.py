@@ -36,6 +36,13 @@ def test_the_status_and_message_of_an_answer_decide_what_it_means(code: int, mes
     assert meaning(error) is expected
 
 
+def test_an_answer_with_values_of_another_type_is_an_error_too() -> None:
+    odd = {"kind": "Status", "code": "many", "message": ["odd"], "details": {"retryAfterSeconds": "soon"}}
+    error = answers.of_status("watch of /apis/x", odd)
+    assert (error.status, error.retry_after, meaning(error)) == (500, None, Meaning.TEMPORARY)
+    assert answers.error("GET /x", 503, {"Retry-After": "²"}, b"").retry_after is None
+
+
 def test_only_a_connection_that_was_lost_after_the_request_leaves_its_outcome_unknown() -> None:
     assert meaning(ApiUnavailableError("reset", sent=True)) is Meaning.UNKNOWN
     assert meaning(ApiUnavailableError("refused", sent=False)) is Meaning.TEMPORARY
