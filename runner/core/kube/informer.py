@@ -161,11 +161,16 @@ class Informer:
             self.revision += 1
             changed(change)
 
-        async with asyncio.TaskGroup() as group:
-            for watcher in self._watchers:
-                group.create_task(watcher.follow(partial(self._apply, watcher.namespace, counted)))
-            if self._deselected is not None:
-                group.create_task(self._deselected.follow(counted))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for watcher in self._watchers:
+                    group.create_task(watcher.follow(partial(self._apply, watcher.namespace, counted)))
+                if self._deselected is not None:
+                    group.create_task(self._deselected.follow(counted))
+        except Exception as error:  # a defect, after which the caller begins again
+            for health in self._healths:
+                health.interrupted(error)
+            raise
 
     def _apply(self, scope: str, changed: Callable[[Change], None], event: WatchEvent) -> None:
         for change in self._cache.apply(scope, event):

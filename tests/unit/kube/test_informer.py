@@ -76,6 +76,25 @@ async def test_a_waiter_learns_each_time_that_all_objects_become_known(api: Api,
         assert informer.unknown() is None
 
 
+async def test_after_a_defect_in_the_work_on_a_change_objects_are_unknown_until_they_are_listed_again(
+    api: Api, client: Client
+) -> None:
+    for namespace in ("a", "b"):
+        api.on(path(namespace), api.page(3), api.stream("stay"))
+    end = asyncio.Event()
+    api.on(path("a"), api.page(3), api.stream(end, api.event("ADDED", api.widget("x", 4, namespace="a"))))
+    informer = Informer(client, Discovery(client), GVK_, ("a", "b"), EVERYTHING, "")
+
+    def fail(_: Change) -> None:
+        raise LookupError("a defect")
+
+    task = asyncio.create_task(informer.follow(fail))
+    await until(lambda: informer.unknown() is None)
+    end.set()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [isinstance(informer.presence(ObjectKey(namespace, "y")), Unknown) for namespace in "ab"] == [True, True]
+
+
 FINALIZER = "example.com/finalizer"
 DELETED = "2026-01-01T00:00:00Z"
 
