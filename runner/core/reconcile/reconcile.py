@@ -206,7 +206,8 @@ class Reconciler:
     async def _refuse(self, attempt: Attempt, why: str, result: Retry | None = None) -> Result:
         """Report an object that cannot run as it is. Without a result it waits for a change."""
         fields = {name: interim.otherwise for name, interim in attempt.interim.items()}
-        await self._write(attempt, attempt.obj, replace(report.unusable(why), fields=fields))
+        change = replace(report.unusable(why, final=result is None), fields=fields)
+        await self._write(attempt, attempt.obj, change)
         self._scope.about(attempt.obj).record("Warning", "NotRunnable", "Wait", why)
         message = "Object cannot run; retrying" if result is not None else "Object cannot run; waiting for a change"
         self._log.error(message, error=why, **attempt.key._asdict())

@@ -216,11 +216,11 @@ def _requeued() -> StatusReport:
     )
 
 
-def unusable(message: str) -> StatusReport:
-    """Return the change for an object that cannot run as it is."""
+def unusable(message: str, *, final: bool = True) -> StatusReport:
+    """Return the change for an object that cannot run as it is. `final`: it is not retried until the object changes."""
     running = f"The operator cannot run the object{_SEE}"
     return StatusReport(
-        _failure("Unusable", message, None, running), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=True)
+        _failure("Unusable", message, None, running), kstatus.failed(kstatus.NOT_RUNNABLE, message, final=final)
     )
 
 

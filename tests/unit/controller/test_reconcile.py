@@ -183,10 +183,11 @@ class Missing(Hooks):
 
 @pytest.mark.virtual_time
 async def test_an_object_whose_role_is_missing_says_so_and_runs_when_it_is_there() -> None:
-    bed = Bed(watch_value(), Missing(2))
+    bed = Bed(watch_value(), Missing(2), health=True)
     bed.server.create()
     await bed.work(0.5)
     assert "playbooks does not exist" in bed.server.condition("Failure")["message"]
+    assert bed.server.condition("Reconciling")["reason"] == "NotRunnable", "tools that wait go on waiting"
     assert bed.engine.runs == []
     await bed.work(30)
     assert bed.server.condition("Successful")["status"] == "True"
