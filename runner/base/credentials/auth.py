@@ -102,14 +102,14 @@ class Credentials:
         self._adopt(source())
 
     def _adopt(self, config: KubeConfig) -> None:
-        self._config = config
+        # What can fail comes first, so that all is replaced or nothing.
+        context = tls.context(config.cluster, config.user, config.origin)
+        proxy, token = choose_proxy(config.cluster, self._environ), _token_source(config, self._environ)
+        self._config, self.ssl, self.proxy, self._token = config, context, proxy, token
         self.base_url = str(config.cluster["server"]).rstrip("/")
-        self.ssl = tls.context(config.cluster, config.user, config.origin)
         self.server_hostname = config.cluster.get("tls-server-name") or None
-        self.proxy = choose_proxy(config.cluster, self._environ)
         self.namespace = config.namespace
         self.origin, self.context = config.origin, config.context
-        self._token = _token_source(config, self._environ)
 
     async def headers(self) -> CIMultiDict[str]:
         """Return the headers that identify the client.

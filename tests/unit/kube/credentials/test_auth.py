@@ -192,16 +192,22 @@ async def test_a_file_that_cannot_be_read_again_leaves_the_old_credentials_in_us
     assert (await found.headers())["Authorization"] == "Bearer t"
 
 
-async def test_a_machine_without_room_for_temporary_files_leaves_the_old_credentials_in_use(
+async def test_without_room_for_temporary_files_the_old_credentials_stay_in_use_until_there_is_some(
     load: Load, write_kubeconfig: KubeConfigFile, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jane = authority.issue("jane")
     user = {"client-certificate-data": encoded(jane.certificate), "client-key-data": encoded(jane.key)}
     found = await load({"token": "t"}, "https://x")
     write_kubeconfig("https://x", user=user)
+    monkeypatch.setattr(auth, "_REFRESH_INTERVAL", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
     await found.refresh()
     assert (await found.headers())["Authorization"] == "Bearer t"
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    before = found.ssl
+    await found.refresh()
+    assert found.ssl is not before
+    assert "Authorization" not in await found.headers()
 
 
 async def test_a_plugins_certificate_is_read_again_once_there_is_room_for_temporary_files(
