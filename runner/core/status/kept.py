@@ -104,7 +104,7 @@ class KeptWrites:
                         most=_MOST_KEPT,
                         **key_of(dropped.obj)._asdict(),
                     )
-        kept.obj, kept.report = obj, kept.report.joined(report)
+        kept.resource, kept.obj, kept.report = resource, obj, kept.report.joined(report)
         self.added.set()
         return kept
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -199,6 +200,21 @@ async def test_a_client_that_writes_the_object_all_the_time_prevents_no_status_a
     async with asyncio.timeout(patience()):
         await bed.write("one")
     assert (busy.written, len(busy.attempts), bed.refused) == (["one"], 31, [])
+
+
+async def test_a_refused_write_is_repeated_as_the_kind_is_served_now() -> None:
+    picky = _Picky(NotFoundError("no such subresource", status=404), "one")
+    bed = _Bed(picky)
+    await bed.write("one")
+    tries = len(picky.attempts)
+    following = asyncio.create_task(bed.writer.follow())
+    obj, without_status = _object("one", generation=2), replace(RESOURCE, subresources=frozenset())
+    with capture_logs() as logs:
+        await bed.writer.write(without_status, obj, report.unusable("why"), LeaseGuard(lambda: True))
+        await asyncio.sleep(3600)
+    following.cancel()
+    assert len(picky.attempts) == tries
+    assert [line["event"].partition(":")[0] for line in logs] == ["Status is not written"]
 
 
 async def test_a_status_of_another_shape_is_replaced_with_one_log_line() -> None:
