@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -124,7 +124,8 @@ class Metrics(Meters):
         ProcessCollector(registry=self.registry)
         self._object_series = ObjectSeries()
         self.add_text(self._object_series.text)
-        self._queues: dict[str, WorkQueue] = {}
+        self._queues: defaultdict[str, list[WorkQueue]] = defaultdict(list)
+        """By name of the controller, which kinds of several groups can have."""
         self._ages: dict[GVK, Callable[[], float | None]] = {}
         self._add_run_metrics()
         self._add_reconcile_metrics()
@@ -164,8 +165,10 @@ class Metrics(Meters):
         )
 
     def _add_queue_metrics(self) -> None:
-        def of_queues(read: Callable[[WorkQueue], float]) -> Callable[[], Mapping[str, float]]:
-            return lambda: {name: read(queue) for name, queue in self._queues.items()}
+        def of_queues(
+            read: Callable[[WorkQueue], float], joined: Callable[[Iterable[float]], float] = sum
+        ) -> Callable[[], Mapping[str, float]]:
+            return lambda: {name: joined(map(read, queues)) for name, queues in self._queues.items()}
 
         self.queue_seconds = self.histogram(
             "workqueue_queue_duration_seconds", "Time of requests in the queue", _OF_QUEUE
@@ -188,7 +191,7 @@ class Metrics(Meters):
             "workqueue_longest_running_processor_seconds",
             "Time that a worker has processed the oldest active request so far",
             _OF_QUEUE,
-            of_queues(lambda queue: max(queue.in_progress(), default=0.0)),
+            of_queues(lambda queue: max(queue.in_progress(), default=0.0), max),
         )
         self.observable_gauge(
             "controller_runtime_active_workers",
@@ -233,7 +236,7 @@ class Metrics(Meters):
         for ending in Outcome:
             self.outcomes.labels(str(gvk), ending.value)
         self.api_calls.labels(str(gvk))
-        self._queues[name] = queue
+        self._queues[name].append(queue)
 
     def add_reasons(self, gvk: GVK, added: Iterable[RunReason]) -> None:
         """Create the series of a kind's requests for these reasons."""

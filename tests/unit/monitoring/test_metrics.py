@@ -144,6 +144,15 @@ async def test_objects_are_shown_with_their_creation_and_counted_by_namespace() 
     ]
 
 
+async def test_kinds_of_several_groups_with_one_name_are_counted_together() -> None:
+    metrics, dispatcher = Metrics(), Dispatcher(ConcurrencyLimit.of(2))
+    queues = [WorkQueue(ConcurrencyLimit.of(2), dispatcher) for _ in range(2)]
+    for group, queue in zip(("a.example.com", "b.example.com"), queues, strict=True):
+        metrics.add_kind(GVK(group, "v1", "Thing"), queue)
+    queues[0].add(ObjectKey("shop", "a"), reasons.CHANGED)
+    assert await lines(metrics, "workqueue_depth") == [f"workqueue_depth{{{QUEUE}}} 1.0"]
+
+
 async def test_names_of_objects_are_values_of_labels_whatever_they_contain() -> None:
     metrics = Metrics()
     strange = 'a"} 1\nfake{x="\\'  # the API server permits it in the names of Roles
