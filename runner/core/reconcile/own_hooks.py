@@ -87,7 +87,7 @@ class Refusals(Hooks):
         self._scope = scope
         self._writer = writer
         self._reported: dict[ObjectKey, str] = {}
-        """What the last Event about an object reported."""
+        """What the last Event about an object, and the log, reported."""
         self._logged = log.Once()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         scope.registry.subscribe(lambda key: self._reported.pop(key, None))
@@ -118,15 +118,14 @@ class Refusals(Hooks):
 
     async def _report(self, attempt: Attempt, request: Request, error: FailedAnswer) -> None:
         what, message = request.value, str(error)
-        if self._logged.is_new(message):
+        if self._reported.get(attempt.key) != message:
+            self._reported[attempt.key] = message
             self._log.warning(
                 "The API server refuses a request about the object; retrying with backoff",
                 request=what,
                 error=message,
                 **attempt.key._asdict(),
             )
-        if self._reported.get(attempt.key) != message:
-            self._reported[attempt.key] = message
             self._scope.about(attempt.obj).refused(f"The API server refuses the {what}: {message}")
         reason = report.FINALIZER_RAN if request is Request.FINALIZER_REMOVED else "Refused"
         change = report.observed(attempt.obj, report.request_refused(what, message, reason))

@@ -11,6 +11,7 @@ from runner.core.queue.reasons import ReconcileRequest
 from runner.core.reconcile.attempt import RECONCILE_PERIOD
 from runner.core.reconcile.controller import Controller
 from runner.core.reconcile.decisions import Result
+from runner.core.reconcile.own_hooks import Refusals
 from runner.core.watches.watch import Finalizer, Role, Watch
 from runner.values.errors import (
     ApiError,
@@ -82,6 +83,21 @@ async def test_a_refused_removal_of_the_finalizer_is_reported_once_and_repeated_
     assert [job.key.name for job in bed.engine.runs] == ["one", "neighbour"]
     working.cancel()
     assert capsys.readouterr().out.count("The API server refuses a request about the object") == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_refusal_is_logged_also_after_an_outage_that_many_objects_noticed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bed = Bed(_finalized())
+    refusals = next(hooks for hooks in bed.hooks if isinstance(hooks, Refusals))
+    for number in range(1001):
+        refusals.retry(ObjectKey("ns", f"other-{number}"), ServerError("away", status=503))
+    _refuse(bed, POLICY)
+    bed.server.create()
+    capsys.readouterr()
+    await bed.work(30)
+    assert capsys.readouterr().out.count("refuses a request about the object") == 1
 
 
 @pytest.mark.virtual_time
