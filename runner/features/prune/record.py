@@ -257,8 +257,7 @@ def _omission(
         failures = [omission for omission in omissions if omission.failed]
         firsts = (*omissions[:1], *failures[:1])
         hiding[entry.basis] = [(omission, coverage.reached([omission.task])) for omission in firsts]
-    tasks = entry.tasks
-    return next((why for why, reached in hiding[entry.basis] if not (tasks and reached.issuperset(tasks))), None)
+    return next((why for why, reached in hiding[entry.basis] if not (entry.tasks and reached >= {*entry.tasks})), None)
 
 
 def may_prune(policy: PrunePolicy, entry: CreatedObject) -> bool:
