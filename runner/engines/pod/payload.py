@@ -110,7 +110,7 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 
 
 def _is_usable(path: Path) -> bool:
-    """Return whether a path is a file or folder that can be read, and no link to a folder above; log if it is not.
+    """Return True for a readable file or folder that is not a link to a folder above it; log all others.
 
     Ansible cannot use it either, so it does not prevent a run.
     """
@@ -120,7 +120,7 @@ def _is_usable(path: Path) -> bool:
         is_usable = not path.parent.resolve().is_relative_to(path.resolve())
     if not is_usable and _logged.is_new(path):
         _log.warning(
-            "Pods of runs do not get an entry of a role or playbook: it is no file or folder that can be read",
+            "Pods of runs do not get an entry of a role or playbook: it is not a file or folder that can be read",
             path=str(path),
         )
     return is_usable
