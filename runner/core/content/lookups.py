@@ -6,7 +6,9 @@ errors returns nothing if it fails, so that the objects that it names would seem
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -66,6 +68,17 @@ def in_text(text: str) -> Iterator[tuple[int, str, bool]]:
         end = _END.search(rest)
         ignores = match["loop"] is None and _IGNORES.search(rest[: end.start() if end else None]) is not None
         yield text.count("\n", 0, match.start()) + 1, match["name"] or match["loop"] or "", ignores
+
+
+def is_of_hiding_task(place: str) -> bool:
+    """Return whether the task at a place has `failed_when`. False if it cannot be read."""
+    file, _, line = place.rpartition(":")
+    with contextlib.suppress(OSError, ValueError):
+        first, *others = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()[int(line) - 1 :]
+        column = len(first) - len(first.lstrip(" -"))
+        own = itertools.takewhile(lambda text: not text[:column].strip(), others)
+        return any(text[column:].startswith("failed_when") for text in (first, *own))
+    return False
 
 
 def _roots(content: Content, tasks: Iterable[str]) -> Iterator[Path]:

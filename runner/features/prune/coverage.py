@@ -19,6 +19,7 @@ from typing import Any
 from runner.base.config import paths
 from runner.core.engine.events import TASK_STARTS, moment
 from runner.core.engine.job import Event
+from runner.values.objects import mapping
 
 _PREFIXES = ("", "ansible.builtin.", "ansible.legacy.")
 _INCLUDES = frozenset(prefix + name for prefix in _PREFIXES for name in ("include", "include_tasks", "include_role"))
@@ -61,6 +62,8 @@ class Coverage:
     """Digests of these tasks."""
     paths: frozenset[str] = frozenset()
     """Their places, as `file:line`."""
+    censored: frozenset[str] = frozenset()
+    """Places of the tasks that succeeded, and whose results `no_log` hides."""
     is_serial: bool = True
     """False if requests can belong to another task than the current one: tasks on several hosts, or with `async`."""
 
@@ -97,6 +100,7 @@ class CoverageRecorder:
         self._times: list[float] = []
         self._tasks: list[str] = []
         self._paths: set[str] = set()
+        self._censored: set[str] = set()
         self._hosts: set[str] = set()
         self._is_async = False
         self._handlers: list[tuple[float, float]] = []
@@ -131,6 +135,8 @@ class CoverageRecorder:
             self._omit(data, "a failure of the task {} was ignored", failed=True)
         elif kind in _FAILED:
             self._omit(data, "a failure of the task {} was rescued", "rescued", failed=True, rescued=True)
+        elif kind in _ENDED and "censored" in mapping(data.get("res")):
+            self._censored.add(str(data.get("task_path") or ""))
         elif kind in _ENDED and (how := _hidden_failure(data.get("res"))):
             self._omit(data, how, how, failed=True)
         elif kind in _NO_HOSTS:
@@ -145,6 +151,7 @@ class CoverageRecorder:
             tuple(self._times),
             tuple(self._tasks),
             frozenset(self._paths),
+            frozenset(self._censored),
             is_serial=not self._is_async and len(self._hosts) <= 1 and self._times == sorted(self._times),
         )
 

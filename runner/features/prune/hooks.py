@@ -268,7 +268,9 @@ def _recorded(attempt: Attempt, uses: RunUses) -> Attempt:
 
 
 def _why_hidden(attempt: Attempt, coverage: Coverage) -> str:
-    """Return the first lookup that hides its failures, as the end of a sentence; empty if there is none."""
+    """Return the first lookup or task that hides its failures, as the end of a sentence; empty if there is none."""
+    if hiding := sorted(filter(lookups.is_of_hiding_task, coverage.censored)):
+        return f"no_log hides whether failed_when hid a failure ({hiding[0]})"
     ignoring = (lookup for lookup in lookups.of_run(attempt.executes.content, coverage.paths) if lookup.ignores_errors)
     first = next(ignoring, None)
     return f"a lookup ignores its errors ({first.place})" if first is not None else ""

@@ -322,6 +322,27 @@ async def test_a_role_with_a_lookup_that_ignores_its_errors_prunes_nothing_and_s
     assert list(bed.cluster.objects) == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_hidden", [True, False])
+async def test_a_task_whose_no_log_hides_what_failed_when_did_prunes_nothing(
+    tmp_path: Path, *, is_hidden: bool
+) -> None:
+    tasks = tmp_path / "main.yml"
+    tasks.write_text(
+        "- name: Read\n  uri:\n    url: http://a/\n\n  no_log: true\n  failed_when: false\n"
+        "- name: Read more\n  no_log: true\n  uri: {url: http://b/}\n- command: ls\n  failed_when: false\n"
+    )
+    recorder, place = CoverageRecorder(), f"{tasks}:{1 if is_hidden else 7}"
+    data = {"task": "Read", "task_path": place, "task_action": "uri", "res": {"censored": "by no_log"}}
+    recorder.event({"event": "runner_on_ok", "event_data": data})
+    bed, coverage = Bed(), recorder.result()
+    await bed.change(coverage=coverage)
+    await bed.run("b", coverage=coverage)
+    report = await bed.run("b", coverage=coverage)
+    why = f"no_log hides whether failed_when hid a failure ({place})."
+    assert report.unrecorded == (why if is_hidden else "")
+    assert list(bed.cluster.objects) == (["a", "b"] if is_hidden else ["b"])
+
+
 @pytest.mark.parametrize(
     "found",
     [
