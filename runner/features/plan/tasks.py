@@ -40,7 +40,6 @@ OUTPUT = {
 _HIDDEN = "it was skipped, and no_log hides the reason"
 _UNKNOWN = "it was skipped, and its output does not contain the reason"
 _LOST = "its result exceeds MAX_EVENT_RES, so it may contain a change"
-_RESULT = re.compile(r"skipping: .*? => (?=\{)", re.DOTALL)
 _ALL_ITEMS = "All items skipped"
 _COMMAND = "Command would have run if not in check mode"
 _SKIPPED = frozenset({"runner_on_skipped", "runner_item_on_skipped"})
@@ -150,9 +149,9 @@ class UnplannedTasks:
 
 def _printed(output: str) -> dict[str, Any]:
     """Return the result in the output of a skipped task; empty if there is none."""
-    begin = _RESULT.search(output)
+    _, begin, text = output.partition("skipping: ")[2].partition(" => {")
     try:
-        result, _ = json.JSONDecoder().raw_decode(output, begin.end()) if begin else ({}, 0)
+        result, _ = json.JSONDecoder().raw_decode("{" + text) if begin else ({}, 0)
     except ValueError:
         return {}
     return result if isinstance(result, dict) else {}

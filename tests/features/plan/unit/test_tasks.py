@@ -80,6 +80,12 @@ def test_a_task_that_check_mode_leaves_out_is_listed_with_the_reason(given: dict
     assert reasons(given) == [reason]
 
 
+def test_output_without_a_result_is_read_once_and_not_for_minutes() -> None:
+    assert reasons({**event(), "stdout": "skipping: " * 50_000}) == [
+        "it was skipped, and its output does not contain the reason"
+    ]
+
+
 def test_a_task_is_listed_once_for_all_its_items_with_place_and_action_up_to_a_limit() -> None:
     found = UnplannedTasks()
     for number in (42, *range(150)):
