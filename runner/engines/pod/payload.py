@@ -110,7 +110,7 @@ def _ignored(folder: str, names: list[str]) -> set[str]:
 
 
 def _is_usable(path: Path) -> bool:
-    """Return True for a readable file or folder that is not a link to a folder above it; log all others.
+    """Return True for a readable file or folder that is not a link to a folder above it. Log any other entry.
 
     Ansible cannot use it either, so it does not prevent a run.
     """
