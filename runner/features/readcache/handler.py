@@ -80,6 +80,8 @@ class Reads:
         self._bodies = bodies
         self._follows = follows
         self._count = count
+        self._left: dict[CallScope, tuple[PendingCall, asyncio.TimerHandle]] = {}
+        """The last write of each scope whose outcome is unknown, and its end."""
 
     async def handle(self, call: Call, proceed: Proceed) -> Answer:
         """Answer a call."""
@@ -191,7 +193,14 @@ class Reads:
             attempt = self._bodies.begin(attempt.place._replace(name=name))
         attempt.is_left = True
         self._bodies.hold(attempt)
-        asyncio.get_running_loop().call_later(_GIVEN_UP, self._bodies.passed, attempt)
+        if (earlier := self._left.get(attempt.place)) is not None:
+            earlier[1].cancel()
+            self._bodies.ended_unobserved(earlier[0])
+        self._left[attempt.place] = attempt, asyncio.get_running_loop().call_later(_GIVEN_UP, self._give_up, attempt)
+
+    def _give_up(self, attempt: PendingCall) -> None:
+        del self._left[attempt.place]
+        self._bodies.passed(attempt)
 
     def _entries(self, call: Call) -> CacheEntries | None:
         """Return the cache entries of a call's kind, if its run can get cached responses."""

@@ -284,6 +284,22 @@ async def test_a_write_with_unknown_outcome_ends_once(
     assert await reading.is_hit()
 
 
+async def test_a_client_that_repeats_a_write_with_unknown_outcome_costs_bounded_time_and_memory(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await reading.keep()
+    reading.answers({"kind": "Status"}, "504 Timeout")
+    for _ in range(5):
+        await reading.send(f"PATCH {PATH}", body=b"{}")
+    assert len(reading.bodies._calls) == 1
+    monkeypatch.setattr(reads, "_GIVEN_UP", 0.01)
+    await reading.send(f"PATCH {PATH}", body=b"{}")
+    await until(lambda: not len(reading.bodies._calls))
+    reading.answers(SPACED)
+    await reading.get()
+    assert await reading.is_hit()
+
+
 async def test_after_a_client_has_left_its_write_nothing_is_answered_from_memory(reading: Reading) -> None:
     await reading.keep()
     stage = reading.stage
