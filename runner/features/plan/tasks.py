@@ -152,7 +152,7 @@ def _printed(output: str) -> dict[str, Any]:
     _, begin, text = output.partition("skipping: ")[2].partition(" => {")
     try:
         result, _ = json.JSONDecoder().raw_decode("{" + text) if begin else ({}, 0)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return result if isinstance(result, dict) else {}
 

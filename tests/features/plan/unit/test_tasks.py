@@ -80,6 +80,11 @@ def test_a_task_that_check_mode_leaves_out_is_listed_with_the_reason(given: dict
     assert reasons(given) == [reason]
 
 
+def test_a_result_that_nests_too_deeply_is_none_and_does_not_end_the_run() -> None:
+    output = "skipping: [localhost] => " + '{"a":' * 100_000 + "1" + "}" * 100_000
+    assert reasons({**event(), "stdout": output}) == ["it was skipped, and its output does not contain the reason"]
+
+
 def test_output_without_a_result_is_read_once_and_not_for_minutes() -> None:
     assert reasons({**event(), "stdout": "skipping: " * 50_000}) == [
         "it was skipped, and its output does not contain the reason"
