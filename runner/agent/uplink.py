@@ -22,8 +22,6 @@ _PATIENCE = 15 * 60.0
 """Seconds without an operator after which the agent gives up."""
 _IDLE_PATIENCE = 30.0
 """The same for an idle agent: only the operator that started it can give it a run."""
-_LONGEST_PROBLEM = 1000
-"""Characters. The operator accepts no long HELLO."""
 _CLOSE = 2.0
 """Seconds in which an operator closes a connection that has ended."""
 
@@ -134,7 +132,7 @@ class Uplink:
                         "has_order": self._has_order,
                         "last": self._spool.last,
                         "acknowledged": self._logged,
-                        "problem": self.problem[:_LONGEST_PROBLEM],
+                        "problem": self.problem[:1000],  # the operator accepts no long frame
                     },
                 )
             )

@@ -116,8 +116,7 @@ def _is_usable(path: Path) -> bool:
     """
     is_folder = path.is_dir()
     is_usable = (is_folder or path.is_file()) and os.access(path, os.R_OK | os.X_OK if is_folder else os.R_OK)
-    if is_usable and path.is_symlink():
-        is_usable = not path.parent.resolve().is_relative_to(path.resolve())
+    is_usable = is_usable and not (path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()))
     if not is_usable and _logged.is_new(path):
         _log.warning(
             "Pods of runs do not get an entry of a role or playbook: it is not a file or folder that can be read",
