@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from runner.core.kube.rights import Right
 
 _ROLE = Path("config/rbac/role.yaml")
-_FOLDERS = (_ROLE.parent, Path("config/pods"))
+_FOLDERS = (_ROLE.parent, Path("config/pods"), Path("config/manager"))
 _DESCRIPTION = """\
 Add the permissions in FILE, which `dev` or `run --record-rbac=FILE` wrote, to config/rbac/role.yaml. For kinds that
 runs write, this includes the verbs that later runs require; the output lists them. The roles that config/rbac and
@@ -76,7 +76,7 @@ def lacking(file: Path) -> list[str]:
 
 
 def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
-    """Yield the Roles and ClusterRoles in folders that these bind to a service account."""
+    """Yield the Roles and ClusterRoles in folders that these bind to the account of a Deployment, or to any account."""
     import yaml  # noqa: PLC0415 - as above
 
     from runner.base.yamlfile import tree  # noqa: PLC0415 - as above
@@ -91,11 +91,16 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
             raise ConfigError(
                 f"{path}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
             ) from None
+    pods = [document["spec"]["template"]["spec"] for document in documents if document.get("kind") == "Deployment"]
+    accounts = {pod.get("serviceAccountName") or "default" for pod in pods}
     bound = {
         (document["roleRef"]["kind"], document["roleRef"]["name"])
         for document in documents
         if document.get("kind") in {"RoleBinding", "ClusterRoleBinding"}
-        and any(subject["kind"] == "ServiceAccount" for subject in document.get("subjects") or ())
+        and any(
+            subject["kind"] == "ServiceAccount" and (subject["name"] in accounts or not accounts)
+            for subject in document.get("subjects") or ()
+        )
     }
     for document in documents:
         if (document.get("kind"), document.get("metadata", {}).get("name")) in bound:

@@ -104,3 +104,14 @@ def test_a_file_that_is_not_a_record_is_refused(capsys: pytest.CaptureFixture[st
         RECORD.write_text(content)
     assert main.main(["generate", "rbac", str(RECORD)]) == 2
     assert capsys.readouterr().err.startswith("error: recorded.yaml: ")
+
+
+def test_the_roles_of_an_account_of_runs_grant_the_operator_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    name = {"name": "memcached-runs"}
+    role = {"kind": "ClusterRole", "metadata": name, "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}]}
+    subject = {"kind": "ServiceAccount", "namespace": "system", **name}
+    binding = {"kind": "ClusterRoleBinding", "metadata": name, "roleRef": {"kind": "ClusterRole", **name}}
+    documents = [role, {**binding, "subjects": [subject]}]
+    Path("config/rbac/memcached_runs.yaml").write_text(yaml.safe_dump_all(documents))
+    assert merge(Right("", "", "", "configmaps", "watch")) == 0
+    assert f"{ROLE}: 1 rule added\n" in capsys.readouterr().out
