@@ -44,7 +44,9 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
         )
     if not (changes.root / _FOLDER).exists():
         clustered = {(resource.api_group, resource.kind) for resource in known.resources if not resource.namespaced}
-        changes.edit(PurePosixPath(file), lambda text: _confined(text, kinds - clustered))
+        open_watches = [watch for watch in watches if not watch.own_namespace_only]
+        kept = [watch for watch in open_watches if (watch.gvk.group, watch.gvk.kind) in kinds - clustered]
+        changes.edit(PurePosixPath(file), lambda text: _confined(text, kept))
     texts = dict(templates.tree("pods", {"project_name": known.name}))
     for path, text in texts.items():
         if not (changes.root / path).exists():
@@ -64,13 +66,19 @@ def add(changes: ChangeSet, known: Project, watches: Sequence[Watch], file: Path
     _insert(changes, _DEFAULT, "components", f"- ../{_FOLDER.name}\n")
 
 
-def _confined(text: str, kinds: Collection[tuple[str, str]]) -> str:
-    """Return a watches file that sets `ownNamespaceOnly` for these kinds, unless it sets the field already."""
-    root, lines = yaml.compose(text, Loader=yaml.SafeLoader), text.split("\n")
-    for entry in reversed(nodes.items(root)):
-        keys = {key.value: (key, value) for key, value in entry.value}
-        kind = tuple(str(keys[name][1].value) if name in keys else "" for name in ("group", "kind"))
-        if kind in kinds and "isolation" in keys and _CONFINED not in keys and not entry.flow_style:
+def _confined(text: str, watches: Collection[Watch]) -> str:
+    """Return a watches file that sets `ownNamespaceOnly` for these watches, unless it sets the field already."""
+    try:
+        root = next(yaml.compose_all(text, Loader=yaml.SafeLoader), None)
+    except yaml.YAMLError:
+        root = None  # only its expansion is valid
+    entries, lines = {entry.start_mark.line + 1: entry for entry in nodes.items(root)}, text.split("\n")
+    for watch in sorted(watches, key=lambda watch: -watch.line):
+        entry = entries.get(watch.line)
+        keys = {key.value.lower(): (key, value) for key, value in nodes.pairs(entry)}
+        if entry is None or "isolation" not in keys or (entry.flow_style and _CONFINED.lower() not in keys):
+            raise ConfigError(f"watches.yaml:{watch.line}: cannot edit the watch; add `{_CONFINED}: true` to it by hand")
+        if _CONFINED.lower() not in keys:
             key, value = keys["isolation"]
             lines.insert(value.end_mark.line + 1, f"{' ' * key.start_mark.column}{_CONFINED}: true")
     return "\n".join(lines)

@@ -204,3 +204,17 @@ def test_the_first_manifests_confine_namespaced_kinds_unless_the_watch_sets_the_
     file.write_text(file.read_text().replace("  ownNamespaceOnly: true\n", ""))
     assert typed("generate pods")[0] == 0
     assert "ownNamespaceOnly" not in file.read_text()
+
+
+@pytest.mark.parametrize("more", ["  vars: {a: ${HOME}}\n", "---\n- x: 1\n"])
+def test_a_watch_is_confined_or_the_user_has_to_do_it(typed: Type, more: str) -> None:
+    """Without its variables, the first text is no YAML."""
+    in_pods()
+    path = Path("watches.yaml")
+    path.write_text(before := path.read_text().replace("  isolation", "  Isolation") + more)
+    code, _, error = typed("generate pods")
+    if "vars" in more:
+        assert (code, path.read_text()) == (2, before)
+        assert "cannot edit the watch; add `ownNamespaceOnly: true` to it by hand" in error
+    else:
+        assert (code, path.read_text()) == (0, before.replace("n: pod\n", "n: pod\n  ownNamespaceOnly: true\n"))
