@@ -41,11 +41,12 @@ def migrated(text: str, missing: Iterable[str], file: str) -> str:
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first") from None
     listed = nodes.at(root, "collections")
+    is_in_flow = bool(getattr(listed, "flow_style", False))
     names = {entry: nodes.text(nodes.at(entry, "name") or entry) for entry in nodes.items(listed)}
     for entry, name in reversed(names.items()):
         if name == OLD and NEW not in names.values():
-            text = _edited(text, _renamed_entry(entry, in_flow=_is_in_flow(listed) or _is_in_flow(entry)))
-        elif name == OLD and not _is_in_flow(listed):
+            text = _edited(text, _renamed_entry(entry, in_flow=is_in_flow or getattr(entry, "flow_style", False)))
+        elif name == OLD and not is_in_flow:
             lines = text.splitlines(keepends=True)
             text = "".join(lines[: entry.start_mark.line] + lines[edits.last_line(entry) :])
     text = text or "---\n"
@@ -88,10 +89,6 @@ def _value(node: yaml.Node, text: str) -> _Edit:
     """Return the change of a value, which can be empty."""
     begin, end = node.start_mark.index, node.end_mark.index
     return begin, end, text if begin < end else f" {text}"
-
-
-def _is_in_flow(node: yaml.Node | None) -> bool:
-    return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
 
 
 CHECKLIST = PurePosixPath("MIGRATION.md")
@@ -195,7 +192,7 @@ def _with_fields(text: str, project: Project) -> str:
     by_line = {node.start_mark.line + 1: node for node in nodes.items(root) if isinstance(node, yaml.MappingNode)}
     for watch in sorted(project.content.watches, key=lambda item: -item.line):
         node = by_line.get(watch.line)
-        if node is not None and not _is_in_flow(node):
+        if node is not None and not node.flow_style:
             text = _edited(text, _fields(text, node, _added(project, watch)))
     return text
 
@@ -209,7 +206,7 @@ def _fields(text: str, watch: yaml.MappingNode, added: Mapping[str, list[str] | 
         value = fields.get(name.lower())
         if value is None:
             new += f"{' ' * watch.start_mark.column}{name}: {plain}\n"
-        elif isinstance(value, yaml.SequenceNode) and value.value and not _is_in_flow(value):
+        elif isinstance(value, yaml.SequenceNode) and value.value and not value.flow_style:
             known, margin = set(map(nodes.text, value.value)), " " * value.start_mark.column
             yield _after(text, value, "".join(f"{margin}- {item}\n" for item in values if item not in known))
         else:

@@ -77,7 +77,9 @@ def _confined(text: str, watches: Collection[Watch]) -> str:
         entry = entries.get(watch.line)
         keys = {key.value.lower(): (key, value) for key, value in nodes.pairs(entry)}
         if entry is None or "isolation" not in keys or (entry.flow_style and _CONFINED.lower() not in keys):
-            raise ConfigError(f"watches.yaml:{watch.line}: cannot edit the watch; add `{_CONFINED}: true` to it by hand")
+            raise ConfigError(
+                f"watches.yaml:{watch.line}: cannot edit the watch; add `{_CONFINED}: true` to it by hand"
+            )
         if _CONFINED.lower() not in keys:
             key, value = keys["isolation"]
             lines.insert(value.end_mark.line + 1, f"{' ' * key.start_mark.column}{_CONFINED}: true")

@@ -219,7 +219,4 @@ def _read(path: Path) -> str:
 
 
 def _compose(path: Path) -> yaml.Node | None:
-    try:
-        return yaml.compose(_read(path), Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
-        return None
+    return next(iter(tree.documents(tree.expand(str(path), _read(path), {}), Problems())), None)
