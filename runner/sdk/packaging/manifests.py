@@ -96,4 +96,8 @@ def _of_tag(tag: re.Match[str]) -> str:
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MINUTE)
+    try:
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=_MINUTE)
+    except subprocess.TimeoutExpired:
+        name = f"{Path(command[0]).name} {' '.join(command[1:])}"
+        raise ConfigError(f"`{name}` did not end within {_MINUTE} s; check access to remote bases") from None

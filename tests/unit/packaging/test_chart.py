@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.sdk.packaging import chart
+from runner.sdk.packaging import chart, manifests
 from runner.values.errors import ConfigError
 from tests.kit import commands
 
@@ -247,3 +247,17 @@ def test_invalid_arguments_are_an_error_and_write_nothing(typed: Type, line: str
     assert code == 2
     assert message in err
     assert not Path("dist").exists()
+
+
+def test_a_kustomization_whose_remote_base_does_not_answer_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("KUBECTL", str(program))
+    monkeypatch.setattr(manifests, "_MINUTE", 0.05)
+    with pytest.raises(
+        ConfigError, match=r"^`kubectl kustomize config/default` did not end within 0.05 s; check access"
+    ):
+        manifests.read(None, "config/default")
