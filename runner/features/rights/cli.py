@@ -15,6 +15,7 @@ from runner.base.config import commands
 from runner.base.config.commands import Subparsers
 from runner.base.page import plural
 from runner.values.errors import ConfigError
+from runner.values.objects import mapping
 
 if TYPE_CHECKING:
     from runner.core.kube.rights import Right
@@ -91,8 +92,9 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
             raise ConfigError(
                 f"{path}: invalid YAML ({getattr(error, 'problem', error)}); fix the file first"
             ) from None
-    pods = [document["spec"]["template"]["spec"] for document in documents if document.get("kind") == "Deployment"]
-    accounts = {pod.get("serviceAccountName") or "default" for pod in pods}
+    deployments = (mapping(document.get("spec")) for document in documents if document.get("kind") == "Deployment")
+    pods = [mapping(mapping(spec.get("template")).get("spec")) for spec in deployments]
+    accounts = {str(pod.get("serviceAccountName") or "default") for pod in pods if pod}  # a patch can have no pod
     bound = {
         (document["roleRef"]["kind"], document["roleRef"]["name"])
         for document in documents

@@ -111,7 +111,8 @@ def test_the_roles_of_an_account_of_runs_grant_the_operator_nothing(capsys: pyte
     role = {"kind": "ClusterRole", "metadata": name, "rules": [{"apiGroups": [""], "resources": ["*"], "verbs": ["*"]}]}
     subject = {"kind": "ServiceAccount", "namespace": "system", **name}
     binding = {"kind": "ClusterRoleBinding", "metadata": name, "roleRef": {"kind": "ClusterRole", **name}}
-    documents = [role, {**binding, "subjects": [subject]}]
+    patch = {"kind": "Deployment", "metadata": name, "spec": {"replicas": 2}}
+    documents = [role, {**binding, "subjects": [subject]}, patch]
     Path("config/rbac/memcached_runs.yaml").write_text(yaml.safe_dump_all(documents))
     assert merge(Right("", "", "", "configmaps", "watch")) == 0
     assert f"{ROLE}: 1 rule added\n" in capsys.readouterr().out
