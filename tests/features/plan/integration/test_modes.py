@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +17,6 @@ from tests.kit.tasks import NAME, keep, status
 from tests.kit.wait import patience, wait_until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.kit.objects import Api
     from tests.kit.operator import Operator, Project
 
@@ -171,28 +171,29 @@ def test_a_stop_of_the_operator_before_or_during_the_run_of_a_plan_leaves_the_la
     assert operator.stop() == 0
     assert things.get("one")["status"] == before
 
-    # A pipe in the role delays the attempt before its run, because the operator reads all files of the role.
-    pipe = project.folder / "roles/thing/files/pipe"
-    pipe.parent.mkdir()
-    os.mkfifo(pipe)
+    # A file that is long, and empty on the disk, delays the attempt before its run: the operator reads the whole role.
+    file = project.folder / "roles/thing/files/long"
+    file.parent.mkdir()
+    file.touch()
+    os.truncate(file, 1 << 40)
     operator = project.start("--graceful-shutdown-timeout=1s", ready=False)
-    writer = wait_until(lambda: opened(pipe), "the operator to read the pipe")
+    pid = operator.process.pid
+    wait_until(lambda: is_open(pid, file), "the operator to read the file")
     operator.process.send_signal(signal.SIGTERM)
     operator.await_line("Stopping")
-    pipe.unlink()
-    assert writer is not None
-    os.close(writer)
+    os.truncate(file, 0)
     assert operator.process.wait(patience()) == 0
     assert things.get("one")["status"] == before
     assert api.call("GET", f"{maps}/{plan['configMap']}") is not None
 
 
-def opened(pipe: Path) -> int | None:
-    """Open a pipe for writing; return None while nothing reads it."""
-    try:
-        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
+def is_open(pid: int, path: Path) -> bool:
+    """Return whether a process has a file open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # it is closed by now
+            if descriptor.readlink() == path:
+                return True
+    return False
 
 
 def approve(things: Things, name: str, approved: str) -> None:
