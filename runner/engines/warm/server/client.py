@@ -116,11 +116,9 @@ class Server:
                 raise ServerError(f"cannot start a fork server: {error}") from error
             raise
         try:
-            await server._load()  # noqa: SLF001 - the same class
-        except BaseException:
-            server._kill()  # noqa: SLF001 - as above. It has no runs yet, and reads no messages before all is loaded.
-            await server.close()
-            raise
+            await server._load_or_end()  # noqa: SLF001 - the same class
+        except OSError as error:  # descriptors ran out meanwhile, for example
+            raise ServerError(f"cannot start a fork server: {error}") from error
         return server
 
     @classmethod
@@ -246,6 +244,15 @@ class Server:
             await self._process.wait()
         await self._stderr_task
         await _remove(self._scratch)
+
+    async def _load_or_end(self) -> None:
+        """Wait until the server is ready. End it if that fails."""
+        try:
+            await self._load()
+        except BaseException:
+            self._kill()  # it has no runs yet, and reads no messages before all is loaded
+            await self.close()
+            raise
 
     async def _load(self) -> None:
         await self._request((), _START_WITHIN)

@@ -65,6 +65,27 @@ def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypa
     assert list((tmp_path / "folder").iterdir()) == []
 
 
+def test_a_server_whose_state_cannot_be_read_is_ended_and_counts_as_one_that_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = tmp_path / "start.py"
+    start.write_text(
+        "import socket, sys\n"
+        "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
+        "    operator.send(b'ready.json')\n"
+        "    operator.recv(1)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(client, "_START", start)
+
+    async def scenario() -> None:
+        with pytest.raises(ServerError, match=r"^cannot start a fork server: .*ready\.json"):
+            await start_in(tmp_path)
+
+    asyncio.run(scenario())
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
 def test_a_server_that_the_operator_killed_itself_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
