@@ -98,14 +98,17 @@ def of_collections(root: Path) -> Iterator[Path]:
 def below(root: Path) -> Iterator[Path]:
     """Yield all files of a folder in order; none if it does not exist."""
     for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = sorted(name for name in folders if name not in SKIPPED and not _leads_back(Path(folder, name)))
+        folders[:] = sorted(name for name in folders if name not in SKIPPED and not leads_back(Path(folder, name)))
         for name in sorted(names):
             yield Path(folder, name)
 
 
-def _leads_back(path: Path) -> bool:
+def leads_back(path: Path) -> bool:
     """Return True for a link to a folder above it, such as `tests/roles` of a role. Its files would have no end."""
-    return path.is_symlink() and path.resolve() in (parent.resolve() for parent in path.parents)
+    if not path.is_symlink():
+        return False
+    target = path.resolve()
+    return any(parent.resolve().is_relative_to(target) for parent in path.parents)
 
 
 def _digest(path: Path) -> bytes:
@@ -178,7 +181,8 @@ class ContentDigest:
         yield from of_content(self.watch.content)
         for file in self.watch.more.get(INVENTORIES):
             yield from of_inventory(file)
-        beside = (tasks.parent for tasks in self.watch.content.path.parent.glob("*/tasks"))
+        folder = self.watch.content.path.parent
+        beside = () if folder in self.places.roles else (tasks.parent for tasks in folder.glob("*/tasks"))
         for root in (*self.places.roles, *beside):
             yield from below(root)
         for root in self.places.collections:

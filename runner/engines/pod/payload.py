@@ -31,7 +31,7 @@ from runner.agent.preload import IDENT
 from runner.base import log
 from runner.base.config.paths import ansible_configs
 from runner.core.content import files as content_files
-from runner.core.content.files import BESIDE_A_PLAYBOOK, SKIPPED
+from runner.core.content.files import BESIDE_A_PLAYBOOK, SKIPPED, leads_back
 from runner.core.engine import extravars, run_dir
 from runner.core.engine.job import Inventory, Job
 from runner.core.engine.run_dir import MAX_VERBOSITY
@@ -116,7 +116,7 @@ def _is_usable(path: Path) -> bool:
     """
     is_folder = path.is_dir()
     is_usable = (is_folder or path.is_file()) and os.access(path, os.R_OK | os.X_OK if is_folder else os.R_OK)
-    is_usable = is_usable and not (path.is_symlink() and path.parent.resolve().is_relative_to(path.resolve()))
+    is_usable = is_usable and not leads_back(path)
     if not is_usable and _logged.is_new(path):
         _log.warning(
             "Pods of runs do not get an entry of a role or playbook: it is not a file or folder that can be read",

@@ -156,6 +156,16 @@ def test_what_is_no_file_in_any_role_does_not_prevent_runs(project: Path, order:
     assert {Path(line["path"]).name for line in logs} == {"dangling", "loop", "above", "pipe"}
 
 
+def test_roles_that_link_to_each_other_are_copied_once_in_each(project: Path, order: Callable[..., Any]) -> None:
+    (project / "roles/other/files/main").symlink_to("../../main")
+    (project / "roles/main/other").symlink_to("../other")
+    _, unpacked = order(Role("main", project / "roles/main"))
+    roles = unpacked / "project/roles"
+    assert (roles / "other/files/main/tasks/main.yml").is_file()
+    assert (roles / "main/other/files/data").is_file()
+    assert len([*roles.rglob("data")]) == 2
+
+
 def test_a_file_that_the_operator_cannot_read_does_not_prevent_runs(
     project: Path, order: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
