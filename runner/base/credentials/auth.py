@@ -48,7 +48,7 @@ class HostEnvironment:
     def of_process(cls) -> HostEnvironment:
         """Return those of this process."""
         # Not `Path.home`, which fails for a user without HOME and without an entry in /etc/passwd.
-        return cls(dict(os.environ), Path(os.path.expanduser("~")))  # noqa: PTH111
+        return cls(dict(os.environ), Path(os.path.expanduser("~")))  # noqa: PTH111 - see above
 
 
 def pod_namespace(host: HostEnvironment) -> str | None:

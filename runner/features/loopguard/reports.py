@@ -19,6 +19,9 @@ from runner.features.loopguard.guard import Contention, LoopGuard
 from runner.values.errors import ApiError, ApiUnavailableError, LeaseLostError
 from runner.values.objects import Object, ObjectKey, ObjectRef
 
+_RETRY_DELAY = 10.0
+"""Seconds after a condition that could not be written."""
+
 
 def contended(reason: str, sentence: str) -> StatusReport:
     """Return the change for an object whose runs are slowed down because its dependents or references keep changing."""
@@ -66,7 +69,7 @@ class ContentionReporter(Hooks):
                 key = next(iter(self._pending))
                 await self._write(key, self._pending.pop(key))
                 if key in self._pending:
-                    await asyncio.sleep(10.0)
+                    await asyncio.sleep(_RETRY_DELAY)
 
     async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
         obj = self._scope.informer.get(key)

@@ -40,7 +40,7 @@ _SHORT, _LONG = 300, 4000
 """Maximum length of a message in a list and in detail views."""
 _ORDER = {"running": 0, "waiting": 1, "delayed": 2}
 _SETTLING = 60.0
-"""Seconds."""
+"""Seconds between two searches for deleted objects."""
 _MOST_LINES = 2
 """Lines of a message in a list: reason and location."""
 _MOST_DETAILS = 10

@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import io
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from runner.core.engine import blocks
 from runner.core.engine.job import Event
 from runner.values.objects import GVK, ObjectKey
-from tests.kit.wait import patience
+from tests.kit.wait import patience, wait_until
 
 DASHES = "-" * 79
 
@@ -202,15 +201,9 @@ def test_a_full_disk_drops_blocks_only_until_it_has_space() -> None:
     disk = Disk()
     writer = blocks.BlockWriter(disk)
     writer.write("lost")
-    until_written(writer)
+    wait_until(lambda: not writer._size, "the block to be dropped")
     disk.is_full = False
     writer.write("kept")
     writer.close()
     assert disk.getvalue().startswith("kept")
     assert "1 blocks of task output were dropped" in disk.getvalue()
-
-
-def until_written(writer: blocks.BlockWriter) -> None:
-    deadline = time.monotonic() + patience()
-    while writer._size and time.monotonic() < deadline:
-        time.sleep(0.01)

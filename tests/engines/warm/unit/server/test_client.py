@@ -24,17 +24,23 @@ async def start_in(home: Path, load: Load | None = None) -> Server:
     return await Server.start(environment, home / "folder", load or Load())
 
 
+def replace_start(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Let servers be this program."""
+    start = folder / "start.py"
+    start.write_text(text, encoding="utf-8")
+    monkeypatch.setattr(client, "_START", start)
+
+
 def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = tmp_path / "begun"
-    start = tmp_path / "start.py"
-    start.write_text(
+    replace_start(
+        tmp_path,
+        monkeypatch,
         "import os, pathlib, time\n"
         f"pathlib.Path({str(begun)!r} + '-').write_text(str(os.getpid()))\n"
         f"os.rename({str(begun)!r} + '-', {str(begun)!r})\n"
         "time.sleep(3600)\n",
-        encoding="utf-8",
     )
-    monkeypatch.setattr(client, "_START", start)
     monkeypatch.setattr(client, "_ANSWER_WITHIN", 3600.0)  # the test does not wait for that either
 
     async def scenario() -> None:
@@ -53,9 +59,7 @@ def test_stopping_does_not_wait_for_a_server_that_is_loading(tmp_path: Path, mon
 
 
 def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start = tmp_path / "start.py"
-    start.write_text("import sys\nsys.exit('first\\nno room for me')\n", encoding="utf-8")
-    monkeypatch.setattr(client, "_START", start)
+    replace_start(tmp_path, monkeypatch, "import sys\nsys.exit('first\\nno room for me')\n")
 
     async def scenario() -> None:
         with pytest.raises(ServerDiedError, match=r"^the fork server ended: no room for me$"):
@@ -68,15 +72,14 @@ def test_a_server_that_ends_before_it_answers_is_quoted(tmp_path: Path, monkeypa
 def test_a_server_whose_state_cannot_be_read_is_ended_and_counts_as_one_that_did_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = tmp_path / "start.py"
-    start.write_text(
+    replace_start(
+        tmp_path,
+        monkeypatch,
         "import socket, sys\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
         "    operator.send(b'ready.json')\n"
         "    operator.recv(1)\n",
-        encoding="utf-8",
     )
-    monkeypatch.setattr(client, "_START", start)
 
     async def scenario() -> None:
         with pytest.raises(ServerError, match=r"^cannot start a fork server: .*ready\.json"):
@@ -89,17 +92,16 @@ def test_a_server_whose_state_cannot_be_read_is_ended_and_counts_as_one_that_did
 def test_a_server_that_the_operator_killed_itself_is_reported_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = tmp_path / "start.py"
-    start.write_text(
+    replace_start(
+        tmp_path,
+        monkeypatch,
         "import pathlib, socket, sys, time\n"
         "from runner.engines.warm import messages\n"
         "with socket.socket(fileno=int(sys.argv[1])) as operator:\n"
         "    messages.write(pathlib.Path(sys.argv[2], messages.READY), messages.Ready())\n"
         "    operator.send(b'ready')\n"
         "    time.sleep(3600)\n",
-        encoding="utf-8",
     )
-    monkeypatch.setattr(client, "_START", start)
 
     async def scenario() -> str:
         server = await start_in(tmp_path)
@@ -118,8 +120,9 @@ def _open_files() -> int:
 @pytest.fixture
 def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that are ready at once and cannot fork a run."""
-    start = tmp_path / "start.py"
-    start.write_text(
+    replace_start(
+        tmp_path,
+        monkeypatch,
         "import pathlib, socket, sys\n"
         "folder = pathlib.Path(sys.argv[2])\n"
         "from runner.engines.warm import messages\n"
@@ -130,9 +133,7 @@ def that_has_nothing_to_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "    if operator.recv(1):\n"
         "        operator.send(b'no more processes')\n"
         "        operator.recv(1)\n",
-        encoding="utf-8",
     )
-    monkeypatch.setattr(client, "_START", start)
 
 
 @pytest.mark.lengthy

@@ -268,7 +268,9 @@ async def test_an_object_without_a_name_in_a_planned_namespace_is_invalid(
     stage: Stage, cluster: Cluster, meta: Object
 ) -> None:
     overlay = begin(stage, cluster)
-    space = ApiResource(GVK("", "v1", "Namespace"), "namespaces", False, frozenset(), frozenset())  # noqa: FBT003
+    space = ApiResource(
+        GVK("", "v1", "Namespace"), "namespaces", namespaced=False, verbs=frozenset(), subresources=frozenset()
+    )
     overlay.record(space, ObjectKey("", "ns"), None, {"metadata": {"name": "ns"}}, existed=False)
     assert (await ask(stage, f"POST {PATH}", {"metadata": meta})).status == 400
     assert [change.gvk.kind for change in overlay.changes()] == ["Namespace"]
