@@ -1,4 +1,4 @@
-"""Edits of YAML files that keep the rest of the text, with its comments. Pure.
+"""Edits of YAML files that keep the rest of the text, with its comments. Pure, except `write`.
 
 The parser's marks give the position of an edit in the text. The result differs from the input by inserted lines only,
 or by an empty list that now has an item. It parses to the old document plus the addition. Otherwise, a ConfigError
@@ -7,8 +7,10 @@ contains the lines to add by hand. ruamel.yaml would reformat one in ten files o
 
 from __future__ import annotations
 
+import difflib
 import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -89,6 +91,26 @@ def replace(text: str, node: yaml.Node, value: Any) -> str:
     body = dump(value, column=node.start_mark.column)
     piece = textwrap.indent(body, " " * node.start_mark.column)
     return "".join([*lines[: node.start_mark.line], piece, *lines[last_line(node) :]])
+
+
+def with_line_ends(text: str, original: str) -> str:
+    """Return `text`, whose lines end in LF, with the line ends of the original; added lines end as its first one."""
+    if "\r" not in original:
+        return text
+    lines, changed = original.splitlines(keepends=True), text.splitlines(keepends=True)
+    known = [re.sub(r"\r\n?$", "\n", line) for line in lines]
+    end = lines[0][len(lines[0].rstrip("\r\n")) :] or "\n"
+    pieces: list[str] = []
+    for tag, begin, last, first, until in difflib.SequenceMatcher(None, known, changed).get_opcodes():
+        added = (line.replace("\n", end) for line in changed[first:until])
+        pieces += lines[begin:last] if tag == "equal" else added
+    return "".join(pieces)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, which keeps its line ends."""
+    before = path.read_bytes().decode() if path.exists() else ""
+    path.write_text(with_line_ends(text, before), encoding="utf-8", newline="")
 
 
 class Dumper(yaml.SafeDumper):

@@ -49,7 +49,7 @@ def _rbac(arguments: argparse.Namespace) -> int:
     for rule in added:
         text = edits.insert(text, ("rules",), edits.dump([rule]), file=str(_ROLE))
     if added:
-        _ROLE.write_text(text, encoding="utf-8")
+        edits.write(_ROLE, text)
     sys.stdout.write(f"{_ROLE}: {plural(len(added), 'rule') + ' added' if added else 'no permission is missing'}\n")
     for rule in record.rules(missing - used):
         about = f"{', '.join(rule['verbs'])} {', '.join(rule['resources'])}"

@@ -1,7 +1,7 @@
 """Transaction on a project's files: all changes are written, or none.
 
-`create` never replaces a file with different content. Files are written atomically; if one cannot be written, the
-previous ones are restored.
+`create` never replaces a file with different content. Files are written atomically, with their own line ends; if one
+cannot be written, the previous ones are restored.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from runner.base.config import atomic_file
+from runner.base.yamlfile import edits
 from runner.values.errors import ConfigError, OperatorError
 
 _FILE_MODE = 0o666
@@ -94,7 +95,7 @@ class ChangeSet:
         target = target.resolve()
         before = target.read_bytes() if target.exists() else None
         mode = target.stat().st_mode & 0o777 if before is not None else _FILE_MODE & ~_umask()
-        atomic_file.write(target, text, mode)
+        atomic_file.write(target, edits.with_line_ends(text, (before or b"").decode()), mode)
         undo.append(target.unlink if before is None else lambda: atomic_file.write(target, before, mode))
 
 

@@ -101,11 +101,13 @@ def load_watches(file: Path) -> tuple[Watch, ...]:
 
 def _write(generated: list[Generated], what: str, *, check: bool) -> int:
     """Write the changed files, or only list them with `check`. Return the exit code."""
+    from runner.base.yamlfile import edits  # noqa: PLC0415 - as above
+
     changed = [file for file in generated if file.after != file.before]
     if not check:
         for file in changed:
             file.path.parent.mkdir(parents=True, exist_ok=True)
-            file.path.write_text(file.after, encoding="utf-8")
+            edits.write(file.path, file.after)
     word = "differs" if check else "changed"
     counted = f"1 {what} is" if len(generated) == 1 else f"all {len(generated)} {what}s are"
     lines = [f"{word}  {_shown(file.path)}" for file in changed] or [f"{counted} up to date"]

@@ -88,7 +88,7 @@ def complete_samples(watches: Iterable[Watch], folder: Path, samples: Path) -> l
         if empty and f"apiVersion: {watch.gvk.api_version}\nkind: {watch.gvk.kind}\n" in head:
             values = _example(spec_of(folder, watch.gvk))
             if values:
-                path.write_text(f"{head}\n{edits.dump({'spec': values})}{rest}", encoding="utf-8")
+                edits.write(path, f"{head}\n{edits.dump({'spec': values})}{rest}")
                 changed.append(path)
     return changed
 

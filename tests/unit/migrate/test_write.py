@@ -103,6 +103,13 @@ def test_the_mechanical_part_is_written_and_the_rest_is_a_checklist(
     assert left.startswith("- [ ] Dockerfile:8: commands for RPM packages, which the Debian image does not have. Fix: ")
 
 
+def test_changed_files_keep_their_line_ends(migrate: Callable[..., tuple[int, str]], project: Path) -> None:
+    migrate({"requirements.yml": "collections:\r\n  # ours\r\n  - name: community.kubernetes\r\n"})
+    assert (project / "requirements.yml").read_bytes() == (
+        b'collections:\r\n  # ours\r\n  - name: kubernetes.core\r\n    version: ">=5.3.0,<7.0.0"\r\n'
+    )
+
+
 def test_a_project_without_requirements_gets_the_collections_that_it_uses(
     migrate: Callable[..., tuple[int, str]], project: Path
 ) -> None:

@@ -79,3 +79,11 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_cannot_be_edited(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a: no such file"):
         ChangeSet(tmp_path).edit(A, lambda text: text)
+
+
+def test_a_changed_file_keeps_its_line_ends(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1\r\n2\r\n")
+    changes = ChangeSet(tmp_path)
+    changes.edit(A, lambda text: text.replace("2\n", "3\n4\n"))
+    changes.apply()
+    assert (tmp_path / "a").read_bytes() == b"1\r\n3\r\n4\r\n"

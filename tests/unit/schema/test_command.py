@@ -45,6 +45,18 @@ def test_the_schema_gets_into_the_crd_and_the_rest_of_it_stays(typed: Type) -> N
 
 
 @pytest.mark.lengthy
+def test_generated_files_keep_their_line_ends(typed: Type) -> None:
+    specs(options={"size": {"type": "int", "required": True}})
+    for path in (CRD, SAMPLE):
+        path.write_text(path.read_text(), newline="\r\n")
+    assert typed("generate crds")[0] == 0
+    for path in (CRD, SAMPLE):
+        text = path.read_bytes()
+        assert b"size:" in text, path
+        assert text.count(b"\n") == text.count(b"\r\n"), path
+
+
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("entry", "written"),
     [

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.base.yamlfile import tree
-from runner.base.yamlfile.edits import BlockDumper, Dumper, Loader, insert, put, replace
+from runner.base.yamlfile.edits import BlockDumper, Dumper, Loader, insert, put, replace, with_line_ends
 from runner.values.errors import ConfigError
 
 ITEM = "- new: 1\n  more: [2]\n"
@@ -232,3 +232,17 @@ def test_text_that_kubectl_would_read_as_another_type_is_quoted(dumper: type[yam
 )
 def test_manifests_are_read_as_kubectl_reads_them(written: str, value: object) -> None:
     assert yaml.load(written, Loader) == value  # noqa: S506 - it is a safe loader
+
+
+@pytest.mark.parametrize(
+    ("original", "text", "expected"),
+    [
+        ("a\r\nb\r\n", "a\nx\nb\n", "a\r\nx\r\nb\r\n"),
+        ("a\r\nb", "a\nb\nc\n", "a\r\nb\r\nc\r\n"),
+        ("a\nb\r\nc\n", "a\nb\nx\n", "a\nb\r\nx\n"),
+        ("a\n", "b\n", "b\n"),
+        ("", "b\n", "b\n"),
+    ],
+)
+def test_a_changed_text_keeps_the_line_ends_of_its_original(original: str, text: str, expected: str) -> None:
+    assert with_line_ends(text, original) == expected
