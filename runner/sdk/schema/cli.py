@@ -58,12 +58,13 @@ def _crds(arguments: argparse.Namespace) -> int:
 
     watches = load_watches(arguments.watches_file)
     code = _write(files.generate(watches, arguments.crds), "CRD", check=arguments.check)
+    problems = Problems()
+    files.report_choices(watches, Path.cwd(), problems)
     if not arguments.check:
         for path in files.complete_samples(watches, arguments.crds, _SAMPLES):
             sys.stdout.write(f"changed  {path}: required options, with values to edit\n")
-        problems = Problems()
         project.report_samples(Path.cwd(), problems)
-        sys.stderr.write("".join(f"{line}\n" for _, line in problems.report(strict=False)))
+    sys.stderr.write("".join(f"{line}\n" for _, line in problems.report(strict=False)))
     return code
 
 

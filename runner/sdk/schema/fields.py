@@ -11,10 +11,13 @@ Each part of an argument spec that a schema cannot express is reported as a warn
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import yaml
+
+from runner.base.yamlfile import nodes
 from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
 from runner.values.errors import meant
@@ -43,6 +46,9 @@ _MARKUP = re.compile(r"\b(?:(?:C|V|O|E|RV|B|I|M|U)\((?P<plain>[^()]+)\)|L\((?P<t
 """Ansible's markup of texts, which readers of a CRD would see as plain characters
 (https://docs.ansible.com/ansible/latest/dev_guide/ansible_markup.html).
 """
+_BOOLEANS = {True: ("y", "yes", "on", "1", "true", "t", 1), False: ("n", "no", "off", "0", "false", "f", 0)}
+"""Values that Ansible takes for a boolean."""
+_NOT_TEXT = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date"}
 _FITS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
@@ -132,7 +138,7 @@ class SchemaMaker:
 
     def _add_values(self, schema: Json, option: Mapping[str, Any], path: str) -> None:
         if schema.get("type") != "array" and (choices := _choices(option)):
-            schema["enum"] = choices
+            schema["enum"] = _accepted(choices) if schema.get("type") == "string" else choices
         default = option.get("default")
         if default is None:
             return
@@ -176,6 +182,32 @@ def _choices(option: Mapping[str, Any]) -> list[Any]:
     """Return the values of `choices`, which is a list or, since 2.14, a map from choice to description."""
     choices = option.get("choices")
     return list(choices) if isinstance(choices, (list, dict)) else []
+
+
+def _accepted(choices: list[Any]) -> list[Any]:
+    """Return the texts that Ansible accepts for choices of text: for a boolean, its name in Python, if it is clear."""
+    enum: list[Any] = []
+    for choice in choices:
+        if not isinstance(choice, bool):
+            enum.append(choice)
+        elif {choice} == {value for value in choices if value in _BOOLEANS[choice]} and str(choice) not in enum:
+            enum.append(str(choice))
+    return enum or choices
+
+
+def unquoted_choices(holder: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, str]]:
+    """Yield the choices of text that YAML reads as another type, and what to do about each."""
+    for name, option in nodes.pairs(nodes.at(holder, "options")):
+        yield from unquoted_choices(option)
+        kind = nodes.text(nodes.at(option, "type")) or "str"
+        if (nodes.text(nodes.at(option, "elements")) if kind == "list" else kind) not in {"str", "path"}:
+            continue
+        for choice in nodes.items(nodes.at(option, "choices")):
+            what = _NOT_TEXT.get(choice.tag.rpartition(":")[2])
+            if what and choice.value not in {"True", "False"}:
+                why = f"the role does not accept the text {choice.value}, because YAML reads this choice as {what}"
+                also = ", or set `type: bool`" if what == "a boolean" else ""
+                yield choice, f"{name.value}: {why}; write '{choice.value}' in quotes{also}"
 
 
 def _text(description: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,10 +12,11 @@ from typing import Any
 import yaml
 
 from runner.base.yamlfile import edits, nodes
+from runner.base.yamlfile.tree import Problem, Problems
 from runner.core.watches.watch import Role, Watch
 from runner.sdk.schema import rules
 from runner.sdk.schema.argspec import ArgumentSpecMaker
-from runner.sdk.schema.fields import ANYTHING, Json, SchemaMaker
+from runner.sdk.schema.fields import ANYTHING, Json, SchemaMaker, unquoted_choices
 from runner.values.errors import ConfigError
 from runner.values.objects import GVK
 
@@ -153,6 +155,16 @@ def entry_of(role: Path) -> dict[str, Any] | None:
             entry = specs.get("main")
             return entry if isinstance(entry, dict) else None
     return None
+
+
+def report_choices(watches: Iterable[Watch], cwd: Path, problems: Problems) -> None:
+    """Add warnings about choices of the watches' roles that need quotes."""
+    for path in {watch.content.path / name for watch, name in product(watches, _SPECS)}:
+        if path.is_file():
+            root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+            for node, message in unquoted_choices(nodes.at(root, "argument_specs", "main")):
+                line = node.start_mark.line + 1
+                problems.warnings.append(Problem(os.path.relpath(path, cwd), line, "", message))
 
 
 def _further(role: Path) -> list[dict[str, str]]:

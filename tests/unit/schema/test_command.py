@@ -120,6 +120,19 @@ def test_only_the_watched_version_is_written(typed: Type) -> None:
 
 
 @pytest.mark.lengthy
+def test_choices_of_text_that_yaml_reads_as_another_type_need_quotes(typed: Type) -> None:
+    options = "{mode: {choices: [yes, 'no', auto]}, sizes: {type: list, elements: str, choices: [1]}, a: {type: bool}}"
+    SPECS.write_text(f"argument_specs:\n  main:\n    options: {options}\n")
+    why = "because YAML reads this choice as"
+    boolean = (
+        f"mode: the role does not accept the text yes, {why} a boolean; write 'yes' in quotes, or set `type: bool`"
+    )
+    number = f"sizes: the role does not accept the text 1, {why} a number; write '1' in quotes"
+    for command in ("generate crds", "generate crds --check"):
+        assert typed(command)[2].splitlines() == [f"{SPECS}:3: warning: {line}" for line in (boolean, number)]
+
+
+@pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("break_it", "why"),
     [

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from runner.sdk.schema import rules
 from runner.sdk.schema.fields import SchemaMaker
@@ -29,6 +30,10 @@ def properties(options: str, *, snake_case_parameters: bool = True) -> tuple[dic
         ("{type: dict}", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
         ("{choices: [a, b], default: b}", {"type": "string", "enum": ["a", "b"], "default": "b"}),
         ("{choices: {a: one, b: two}}", {"type": "string", "enum": ["a", "b"]}),
+        ("{choices: [yes, no, auto]}", {"type": "string", "enum": ["True", "False", "auto"]}),
+        ("{type: path, choices: [on, true]}", {"type": "string", "enum": ["True"]}),
+        ("{choices: [no, 'off']}", {"type": "string", "enum": ["off"]}),
+        ("{type: bool, choices: [yes, no]}", {"type": "boolean", "enum": [True, False]}),
         ("{no_log: true}", {"type": "string", "format": "password"}),
         ("{description: [One., Two.]}", {"description": "One.\nTwo.", "type": "string"}),
         (
@@ -209,3 +214,15 @@ def test_options_that_are_no_map_of_names_are_reported(options: str) -> None:
 @pytest.mark.parametrize("option", ["{choices: }", "{choices: 5}", "{type: list, choices: }"])
 def test_choices_without_a_value_restrict_nothing(option: str) -> None:
     assert "enum" not in str(properties(f"{{a: {option}}}"))
+
+
+@pytest.mark.parametrize(
+    "choices", ["[yes, no]", "[yes, no, auto]", "[on, true]", "[no, 'no']", "[no, 'off', auto]", "['yes', 'no']"]
+)
+def test_the_choices_of_text_in_the_schema_are_the_texts_that_ansible_accepts(choices: str) -> None:
+    made, _ = properties(f"{{mode: {{choices: {choices}}}}}")
+    specs = {"mode": {"choices": yaml.safe_load(choices)}}
+    texts = ["True", "False", "true", "false", "yes", "no", "on", "off", "auto"]
+    accepted = {text for text in texts if not ArgumentSpecValidator(specs).validate({"mode": text}).error_messages}
+    quoted = {"True", "False"} if choices == "['yes', 'no']" else set()  # synonyms of a choice that is clear
+    assert set(made["mode"]["enum"]) == accepted - quoted
