@@ -85,6 +85,13 @@ def dump(value: Any, begin: str = "", column: int = 0) -> str:
     return begin + yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width)
 
 
+def scalar(value: Any) -> str:
+    """Return a plain value as YAML in one line, with quotes if PyYAML or Go reads its text as another type."""
+    return str(
+        yaml.dump(value, Dumper=Dumper, default_flow_style=True, allow_unicode=True, width=1 << 30).splitlines()[0]
+    )
+
+
 def replace(text: str, node: yaml.Node, value: Any) -> str:
     """Return `text` with the lines of its block `node` replaced by `value`."""
     lines = text.splitlines(keepends=True)

@@ -100,7 +100,7 @@ class _Chart:
             path, text = self._file(document)
             yield PurePosixPath("templates") / path, text
 
-    def _values(self) -> Mapping[str, str]:
+    def _values(self) -> Mapping[str, Any]:
         container = deployments.container(self._manager)
         resources = yaml.safe_dump(container.get("resources") or {}, sort_keys=False)
         watched: Json = next(
@@ -113,8 +113,8 @@ class _Chart:
             "app_version": self._release.app_version,
             "repository": self._release.repository,
             "tag": self._release.tag,
-            "replicas": str(self._manager["spec"].get("replicas", 1)),
-            "watch_namespaces": str([name for name in str(watched.get("value") or "").split(",") if name]),
+            "replicas": self._manager["spec"].get("replicas", 1),
+            "watch_namespaces": [name for name in str(watched.get("value") or "").split(",") if name],
             "resources": "".join(f"  {line}\n" for line in resources.splitlines()),
             "kinds": "\n".join(f"  - {kind}" for kind in self._kinds()) or "  - no kind of its own",
             "deployment": self._name_of(_name(self._manager)),

@@ -128,8 +128,8 @@ def ensure(project: Project) -> None:
         "title": title(project.name),
         "kinds": ", ".join(kinds) or "its kinds",
         "keyword": kinds[0].lower() if kinds else project.name,
-        "maintainer": _quoted(manifests.git("config", "user.name") or "Maintainers"),
-        "email": _quoted(manifests.git("config", "user.email") or f"maintainers@{project.domain}"),
+        "maintainer": manifests.git("config", "user.name") or "Maintainers",
+        "email": manifests.git("config", "user.email") or f"maintainers@{project.domain}",
         "icon": base64.b64encode(_ICON.encode()).decode(),
     }
     [(_, text)] = templates.tree("bundle", values, _ROOT)
@@ -157,7 +157,3 @@ def created_at() -> str:
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or manifests.git("log", "-1", "--format=%ct")
     when = datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _quoted(text: str) -> str:
-    return yaml.safe_dump(text, allow_unicode=True, width=1000).splitlines()[0]

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile.edits import Loader, dump, insert
+from runner.base.yamlfile.edits import Loader, dump, insert, scalar
 from runner.sdk.scaffold import names, project, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource
@@ -105,7 +105,7 @@ def _values(before: Project, resource: Resource, request: ApiRequest, *, watched
     taken = any(other.kind == resource.kind and not other.is_kind_of(resource) for other in before.resources)
     group = re.sub(r"[^a-z0-9]", "_", resource.group)
     stem = f"{group}_{resource.singular}" if taken else resource.singular
-    short = "".join(f"\n      {dump([name]).strip()}" for name in request.short_names)
+    short = "".join(f"\n      - {scalar(name)}" for name in request.short_names)
     name, is_sample_applied = stem.replace("_", "-"), watched and not request.inventory
     values = {
         "project_name": before.name,
@@ -176,7 +176,7 @@ def _add_watch(changes: ChangeSet, request: ApiRequest, values: Mapping[str, str
 def _add_content(changes: ChangeSet, request: ApiRequest, values: Mapping[str, str]) -> tuple[str, list[str]]:
     """Add a role or playbook. Return its line for watches.yaml, and notes for the user."""
     role, playbook = f"roles/{values['role']}", f"playbooks/{values['stem']}.yml"
-    as_role, as_playbook = f"role: {values['role']}", f"playbook: {playbook}"
+    as_role, as_playbook = f"role: {scalar(values['role'])}", f"playbook: {playbook}"
     if not (request.role or request.playbook):
         if (changes.root / role).is_dir():
             return as_role, [f"watches.yaml uses the existing role {role}"]

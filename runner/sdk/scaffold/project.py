@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from runner import __version__
+from runner.base.yamlfile.edits import BlockDumper
 from runner.sdk.scaffold import names, templates
 from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource, plural_of
@@ -48,7 +49,7 @@ class Project:
         }
         if not document["resources"]:
             del document["resources"]
-        return _HEADER + yaml.safe_dump(document, default_flow_style=False)
+        return _HEADER + yaml.dump(document, Dumper=BlockDumper, default_flow_style=False)
 
 
 _EMPTY: dict[str, Any] = {

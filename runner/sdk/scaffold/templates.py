@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
+from runner.base.yamlfile import edits
+
 _ROOT = Path(__file__).parent / "templates"
+_WHOLE = re.compile(r"(?<=[:-] )@\{([a-z_]+)\}(?=$|@\{)", re.MULTILINE)
 
 
 class _Template(string.Template):
@@ -20,16 +24,17 @@ class _Template(string.Template):
     pattern: ClassVar[Any] = r"@\{(?:(?P<braced>[a-z_]+)\}|(?P<invalid>)(?P<named>(?!))?(?P<escaped>(?!))?)"
 
 
-def render(text: str, values: Mapping[str, str]) -> str:
-    """Return the text with each `@{name}` replaced.
+def render(text: str, values: Mapping[str, Any]) -> str:
+    """Return the text with each `@{name}` replaced. A whole value of YAML gets quotes if it needs them.
 
     Raises:
         KeyError: a name has no value.
     """
+    text = _WHOLE.sub(lambda match: edits.scalar(values[match[1]]), text)
     return _Template(text).substitute(values)
 
 
-def tree(name: str, values: Mapping[str, str], root: Path = _ROOT) -> Iterator[tuple[PurePosixPath, str]]:
+def tree(name: str, values: Mapping[str, Any], root: Path = _ROOT) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of each file of a folder of templates, in order of their paths."""
     base = root / name
     for path in sorted(path for path in base.rglob("*") if path.is_file()):
@@ -39,6 +44,6 @@ def tree(name: str, values: Mapping[str, str], root: Path = _ROOT) -> Iterator[t
         yield relative, render(path.read_text(encoding="utf-8"), values)
 
 
-def snippet(name: str, values: Mapping[str, str]) -> str:
+def snippet(name: str, values: Mapping[str, Any]) -> str:
     """Return a part of a file."""
     return render((_ROOT / "snippets" / name).read_text(encoding="utf-8"), values)

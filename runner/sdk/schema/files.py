@@ -87,7 +87,8 @@ def complete_samples(watches: Iterable[Watch], folder: Path, samples: Path) -> l
     changed = []
     for path, watch in product(sorted(samples.glob("*.yaml")), watches):
         head, empty, rest = path.read_text(encoding="utf-8").partition("\nspec: {}\n")
-        if empty and f"apiVersion: {watch.gvk.api_version}\nkind: {watch.gvk.kind}\n" in head:
+        api_version, kind = map(edits.scalar, (watch.gvk.api_version, watch.gvk.kind))
+        if empty and f"apiVersion: {api_version}\nkind: {kind}\n" in head:
             values = _example(spec_of(folder, watch.gvk))
             if values:
                 edits.write(path, f"{head}\n{edits.dump({'spec': values})}{rest}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 
 from runner.app.features import FEATURE_FIELDS
 from runner.base.config.paths import search_path
+from runner.base.yamlfile.edits import Loader
 from runner.compatibility import validation
 from runner.sdk.scaffold import project
 from tests.kit.commands import Type
@@ -61,6 +63,33 @@ def test_the_makefile_of_a_project_has_the_targets_of_the_contract(folder: Path,
         "bundle-push catalog-build catalog-push"
     )
     assert all(f"\n{target}:" in makefile for target in targets.split())
+
+
+_TEXTS = {"group", "kind", "plural", "singular", "name", "role", "author", "hosts"}
+_LISTS = {"apiGroups", "resources", "resourceNames", "shortNames"}
+
+
+def _texts(value: Any) -> Iterator[Any]:
+    """Yield the values that must be text."""
+    for key, item in value.items() if isinstance(value, dict) else ():
+        values = item if key in _LISTS else [item] * (key in _TEXTS)
+        yield from (entry for entry in values if not isinstance(entry, dict | list))
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(item)
+
+
+@pytest.mark.lengthy
+def test_names_that_yaml_reads_as_another_type_have_quotes_in_all_files(folder: Path, typed: Type) -> None:
+    assert typed("init --domain 5 --project-name on")[0] == 0
+    assert typed("create api --group 1 --kind On --plural y --short-name null --finalizer")[0] == 0
+    assert typed("create api --group 1 --kind No --plural no --watch=false")[0] == 0
+    assert typed("create api --group 1 --kind Y --generate-playbook --plural off --inventory")[0] == 0
+    assert typed("generate crds")[0] == 0
+    for path in (path for path in folder.rglob("*") if path.suffix in {".yml", ".yaml"} or path.name == "PROJECT"):
+        for document in yaml.load_all(path.read_text(), Loader):
+            assert [text for text in _texts(document) if not isinstance(text, str)] == [], path
+    assert [watch["role"] for watch in parsed(folder / "watches.yaml")[:1]] == ["on"]
+    assert typed("validate") == (0, "watches.yaml: 2 watches, 0 errors, 0 warnings\n", "")
 
 
 @pytest.mark.lengthy
