@@ -353,6 +353,7 @@ class _Checks:
             return None
         for line, key, first in tree.repeated_keys(source, roots[0]):
             self._warn(file, line, f"duplicate key {key!r} (first in line {first}); the last value is used")
+        tree.report_unreadable(source, roots[0], self.problems)
         return source, roots[0]
 
     def _old_names(self, path: Path) -> None:

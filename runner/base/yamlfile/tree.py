@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ _ADVICE = (
 """What to do about messages of the parser; the first that matches counts."""
 _FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Loader in C, ten times as fast, where PyYAML has it."""
+_CONSTRUCTED = {_STANDARD + tag for tag in ("bool", "int", "float", "timestamp")}
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -224,24 +226,40 @@ def _hint(source: SourceText, mark: yaml.Mark | None) -> str:
 
 def repeated_keys(source: SourceText, root: yaml.Node) -> Iterator[tuple[int, str, int]]:
     """Yield line, key and first line of each duplicate key."""
-    seen: set[int] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        elif isinstance(node, yaml.MappingNode):
+    for node in _all_nodes(root):
+        if isinstance(node, yaml.MappingNode):
             first: dict[str, int] = {}
-            for key, value in node.value:
-                waiting.append(value)
+            for key, _ in node.value:
                 name = f"{key.tag} {key.value}" if isinstance(key, yaml.ScalarNode) else f"{id(key)}"
                 line = source.line(key.start_mark)
                 if name in first and isinstance(key, yaml.ScalarNode):
                     yield line, key.value, first[name]
                 first.setdefault(name, line)
+
+
+def report_unreadable(source: SourceText, root: yaml.Node, problems: Problems) -> None:
+    """Add an error for each value that Ansible and PyYAML cannot read, such as the date 2026-02-31."""
+    for node in _all_nodes(root):
+        if isinstance(node, yaml.ScalarNode) and node.tag in _CONSTRUCTED:
+            try:
+                _CONSTRUCTOR.yaml_constructors[node.tag](_CONSTRUCTOR, node)
+            except (ValueError, LookupError, AttributeError) as error:
+                place = f"invalid YAML in column {node.start_mark.column + 1}"
+                message = f"{place}: correct the value {node.value!r}, or quote it if it is text ({error})"
+                problems.errors.append(Problem(source.file, source.line(node.start_mark), "", message))
+
+
+def _all_nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield each node once."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            if isinstance(node, yaml.CollectionNode):
+                waiting += node.value if isinstance(node, yaml.SequenceNode) else itertools.chain(*node.value)
 
 
 def merged(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:

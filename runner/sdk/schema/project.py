@@ -43,6 +43,9 @@ def report(watches: Iterable[Watch], file: Path, *, cwd: Path, problems: Problem
 
     `file`: the watches file.
     """
+    source = tree.expand(str(file), tree.read(cwd / file, str(file)), {})
+    for root in tree.documents(source, Problems()):  # variables that are not expanded can make it invalid
+        tree.report_unreadable(source, root, problems)
     crds = _Crds.of(cwd, problems)
     domain = _domain(cwd)
     for watch in watches:
@@ -227,4 +230,5 @@ def _documents(folder: Path, cwd: Path, problems: Problems) -> Iterator[tuple[So
             continue
         source = tree.expand(file, text, {})
         for root in tree.documents(source, problems):
+            tree.report_unreadable(source, root, problems)
             yield source, root

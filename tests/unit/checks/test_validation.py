@@ -51,6 +51,27 @@ def test_a_project_that_is_right_has_no_problem(validate: Validate, project: Pat
     assert validate() == []
 
 
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("2026-02-31", "day is out of range for month"),
+        ("2026-01-01T25:00:00Z", "hour must be in 0..23"),
+        ("0b_", "invalid literal for int() with base 2: ''"),
+        ("!!bool x", "'x'"),
+    ],
+)
+def test_values_that_ansible_cannot_read_have_their_place(
+    validate: Validate, project: Path, value: str, reason: str
+) -> None:
+    write(project, "roles/r/defaults/main.yml", f"---\nsize: 1\nsince: [{value}]\nuntil: '2026-02-31'\n{value}: 2\n")
+    shown, advice = value.removeprefix("!!bool "), f", or quote it if it is text ({reason})"
+    problems = [line for line in validate() if line.startswith("roles/r/defaults/main.yml:3")]
+    assert problems == [
+        f"roles/r/defaults/main.yml:3: error: invalid YAML in column 9: correct the value {shown!r}{advice}"
+    ]
+    assert sum(advice in line for line in validate()) == 2
+
+
 def test_problems_of_the_watches_file_and_of_its_roles_are_reported_together(validate: Validate, project: Path) -> None:
     write(project, "watches.yaml", "- {version: v1, kind: K, role: r, manageStatus: 5}\n- {kind: L, role: nowhere}\n")
     write(project, "roles/r/tasks/main.yml", "a: b\n")

@@ -56,6 +56,15 @@ def give_watch(**different: Any) -> None:
 
 
 @pytest.mark.lengthy
+@pytest.mark.parametrize(("path", "margin"), [(WATCHES, "  "), (CRD, ""), (SAMPLE, "")])
+def test_an_impossible_date_in_a_file_of_the_project_is_an_error(errors: Any, path: Path, margin: str) -> None:
+    path.write_text(path.read_text().rstrip("\n") + f"\n{margin}since: 2026-02-31\n")
+    place = f"{path}:{len(path.read_text().splitlines())}: error: invalid YAML in column {len(margin) + 8}"
+    reason = "correct the value '2026-02-31', or quote it if it is text (day is out of range for month)"
+    assert f"{place}: {reason}" in errors()
+
+
+@pytest.mark.lengthy
 def test_a_project_whose_watches_and_samples_fit_its_crds_has_no_error(errors: Any) -> None:
     give_watch(
         references=[
