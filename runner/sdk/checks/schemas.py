@@ -161,10 +161,16 @@ class _Specs:
             self._options(option)
 
     def _converted(self, holder: yaml.Node, path: str, kept: tuple[tuple[Step, ...], ...], hidden: set[str]) -> None:
-        """Warn about mappings without options, unless the watch keeps their keys. `hidden`: options, or fields."""
+        """Warn about options that are no variable of a spec, and mappings without options whose keys are not kept.
+
+        `hidden`: options, or fields.
+        """
         for name, option in nodes.pairs(nodes.at(holder, "options")):
-            field = SchemaMaker().field_of(name.value, path)
+            maker = SchemaMaker()
+            field = maker.field_of(name.value, path)
             below, where = spec_paths.below(kept, field), f"{path}.{field}"
+            for problem in maker.problems if hidden.isdisjoint((name.value, field)) else ():
+                self._add(self.problems.warnings, name, problem)
             kind = nodes.text(nodes.at(option, "type"))
             if kind == "list":
                 below, where, kind = spec_paths.in_list(below), f"{where}[*]", nodes.text(nodes.at(option, "elements"))

@@ -103,6 +103,27 @@ def test_keys_of_a_mapping_without_options_are_converted(
     assert converted == [expected] * bool(path)
 
 
+@pytest.mark.parametrize(
+    ("options", "watch", "reported"),
+    [
+        ({"extraConfig": {"type": "str"}}, "", ["4: warning: spec.extraConfig"]),
+        ({"a": {"type": "dict", "options": {"logLevel": {}}}}, "", ["7: warning: spec.a.logLevel"]),
+        ({"extraConfig": {"type": "str"}}, "  snakeCaseParameters: false\n", []),
+        ({"extraConfig": {"type": "str"}}, "  vars: {extraConfig: a}\n", []),
+        ({"extra_config": {"type": "str"}}, "", []),
+    ],
+)
+def test_an_option_that_is_no_variable_of_a_spec_is_reported_before_there_is_a_field(
+    problems: Any, options: dict[str, Any], watch: str, reported: list[str]
+) -> None:
+    specs(options)
+    with WATCHES.open("a") as file:
+        file.write(watch)
+    lines = [line for line in problems() if "gets this field" in line]
+    assert [line.partition(": the role")[0] for line in lines] == reported
+    assert all(line.endswith(("name the option extra_config", "name the option log_level")) for line in lines)
+
+
 def test_keys_of_a_mapping_that_the_role_reads_unconverted_are_no_problem(problems: Any) -> None:
     specs({"extra_config": {"type": "dict"}})
     tasks("{{ _cache_example_com_memcached_spec.extraConfig | to_json }}")

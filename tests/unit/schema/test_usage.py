@@ -129,7 +129,10 @@ def test_an_option_with_the_name_of_a_field_is_reported_with_the_variable_that_t
     give_tasks({"ansible.builtin.debug": {"msg": "{{ size }} {{ banner_text }}"}})
     SPECS.write_text("---\nargument_specs:\n  main:\n    options:\n      size: {}\n      bannerText: {}\n")
     gets = "the role gets this field as the variable banner_text; name the option banner_text"
-    assert warnings() == [f"{SPECS}:6: warning: bannerText: {gets}"]
+    assert warnings() == [f"{SPECS}:6: warning: spec.bannerText: {gets}"]
+    SPECS.unlink()
+    (ROLE / "defaults/main.yml").write_text("---\nsize: 1\nbannerText: a\n")
+    assert warnings() == [f"{ROLE}/defaults/main.yml:3: warning: bannerText: {gets}"]
 
 
 def test_a_variable_of_the_watch_needs_no_field(warnings: Warnings) -> None:
