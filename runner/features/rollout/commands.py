@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ Show or change the rollout of a kind whose watch sets `rollout`. The command use
 kubeconfig: it reads the objects, and reads and writes the ConfigMap of the rollout in the operator's namespace. The
 operator sees a change within seconds, and before it begins another object.
 
-  status    shows the steps, and the objects that failed or that no step runs
+  status    shows the steps, the objects that failed, with the cause, and those that no step runs
   pause     lets no further outdated object begin
   resume    continues; the failures until now do not pause the rollout again
   restart   runs all objects again, step by step
@@ -70,7 +70,8 @@ async def _rollout(arguments: argparse.Namespace) -> int:
         if arguments.verb != "status":
             await _change(store, lambda state: _changed(state, arguments.verb))
         state = await (_watched(store) if arguments.watch else store.load())
-        sys.stdout.write("\n".join(_report(store, state, await _members(client, store))) + "\n")
+        members = await _members(client, store)
+        sys.stdout.write("\n".join(_report(store, state, [*members], members)) + "\n")
         return 1 if arguments.watch and state.paused else 0
 
 
@@ -136,18 +137,18 @@ def _changed(state: State, verb: str) -> State:
     return state.resumed() if verb == "resume" else state.restarted(str(time.time_ns()))
 
 
-async def _members(client: Client, store: RolloutStore) -> list[Member]:
-    """Read all objects of the watch."""
+async def _members(client: Client, store: RolloutStore) -> dict[Member, str]:
+    """Read all objects of the watch, and the causes of their failures."""
     from runner.core.kube.discovery import Discovery  # noqa: PLC0415 - as above
-    from runner.features.rollout.member import Member  # noqa: PLC0415 - as above
+    from runner.features.rollout.member import Member, cause_of  # noqa: PLC0415 - as above
 
     resource = await Discovery(client).find(store.kind)
     spaces = store.namespaces or [""]
     pages = [await client.list_page(resource, space, store.selection, 0, "") for space in spaces]  # 0: all at once
-    return [Member.of(item, {}, "apply") for page in pages for item in page.items]
+    return {Member.of(item, {}, "apply"): cause_of(item) for page in pages for item in page.items}
 
 
-def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> list[str]:
+def _report(store: RolloutStore, state: State, members: Sequence[Member], causes: Mapping[Member, str]) -> list[str]:
     """Return the lines of `status`."""
     from runner.values.objects import first_names  # noqa: PLC0415 - as above
 
@@ -168,4 +169,6 @@ def _report(store: RolloutStore, state: State, members: Sequence[Member]) -> lis
     for what, group in groups.items():
         if group:
             lines.append(f"{what}: {first_names([str(member.key) for member in group], _MOST_NAMED)}")
+        if what in {"failed", "not Ready"}:
+            lines += [f"  {member.key}: {why}" for member in group[:_MOST_NAMED] if (why := causes.get(member))]
     return lines

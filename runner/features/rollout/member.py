@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from runner.base.log import visible
 from runner.core.status import kstatus
 from runner.core.status.conditions import Condition, find, make, timestamp
 from runner.core.status.report import OwnStatus
@@ -41,6 +42,8 @@ UNUSABLE = "it cannot run until it is corrected"
 _CONTENT = re.compile(
     r"content (?P<content>[0-9a-f]{24})\b(?: since (?P<since>[0-9TZ:-]+))?(?P<failed>, which failed)?"
 )
+_LONGEST = 300
+"""Characters of a cause."""
 _UID = 13
 """Characters of a UID in the state, which are random."""
 
@@ -101,6 +104,15 @@ class Member:
             unfinished=reason == IN_PROGRESS,
             waits=reason in {WAITING, PAUSED},
         )
+
+
+def cause_of(obj: Object) -> str:
+    """Return why an object failed or is not Ready: the first line of its condition; empty if there is none."""
+    for kind, status in (("Failure", "True"), (kstatus.READY, "False"), ("Successful", "False")):
+        condition = find(conditions_of(obj), kind) or {}
+        if condition.get("status") == status and (message := str(condition.get("message") or "").strip()):
+            return visible(message.splitlines()[0])[:_LONGEST]
+    return ""
 
 
 def _out(obj: Object, failure: Condition, mode: RunMode) -> str:

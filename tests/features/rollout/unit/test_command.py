@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from runner.features.rollout import commands as rollout
-from runner.features.rollout.member import Member
+from runner.features.rollout.member import Member, cause_of
 from runner.features.rollout.state import RolloutStore, State
 from runner.values.errors import ConflictError, ForbiddenError
 from runner.values.objects import Object
@@ -98,15 +98,35 @@ async def test_a_user_who_may_only_read_gets_the_state_and_a_warning(capsys: pyt
 def test_the_report_names_objects_whose_roles_are_not_done() -> None:
     members: list[Member] = [member(0, NEW, unfinished=True, unready=True), member(1, NEW, failed=True), member(2)]
     state = State(NEW, limits=(1, 3))
-    lines = rollout._report(Store(state), state, members)
+    causes = {members[1]: "Cannot connect", members[2]: "not shown"}
+    lines = rollout._report(Store(state), state, members, causes)
     assert lines[2:] == [
         f"2 of 3 objects ran the content {NEW}",
         "in progress: ns/one-000",
         "failed: ns/one-001",
+        "  ns/one-001: Cannot connect",
     ]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "cause"),
+    [
+        ([("Failure", "True", "\x1b[31mno database\nTask 'Install'"), ("Ready", "False", "failed")], "no database"),
+        ([("Failure", "False", ""), ("Ready", "False", "1 of 3 pods")], "1 of 3 pods"),
+        ([("Failure", "True", None), ("Ready", "False", "a" * 1000)], "a" * 300),
+        ([("Failure", "False", "old"), ("Successful", "True", "done")], ""),
+    ],
+)
+def test_the_cause_of_a_failure_is_the_first_line_of_the_condition_of_the_object(
+    conditions: list[tuple[str, str, str | None]], cause: str
+) -> None:
+    names = ("type", "status", "message")
+    assert cause_of({"status": {"conditions": [dict(zip(names, each, strict=True)) for each in conditions]}}) == cause
 
 
 def test_a_restarted_rollout_has_no_content_until_an_operator_begins_it() -> None:
     state = rollout._changed(FORMER, "restart")
     assert (state.content, state.ended, state.step, bool(state.salt)) == ("", False, 0, True)
-    assert rollout._report(Store(state), state, [member(0, "")])[2].startswith("0 of 1 objects ran the content (not")
+    assert rollout._report(Store(state), state, [member(0, "")], {})[2].startswith(
+        "0 of 1 objects ran the content (not"
+    )
