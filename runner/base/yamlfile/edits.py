@@ -8,6 +8,7 @@ contains the lines to add by hand. ruamel.yaml would reformat one in ten files o
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import textwrap
 from pathlib import Path
@@ -102,16 +103,13 @@ def replace(text: str, node: yaml.Node, value: Any) -> str:
 
 def with_line_ends(text: str, original: str) -> str:
     """Return `text`, whose lines end in LF, with the line ends of the original; added lines end as its first one."""
-    if "\r" not in original:
-        return text
     lines, changed = original.splitlines(keepends=True), text.splitlines(keepends=True)
-    known = [re.sub(r"\r\n?$", "\n", line) for line in lines]
-    end = lines[0][len(lines[0].rstrip("\r\n")) :] or "\n"
-    pieces: list[str] = []
-    for tag, begin, last, first, until in difflib.SequenceMatcher(None, known, changed).get_opcodes():
-        added = (line.replace("\n", end) for line in changed[first:until])
-        pieces += lines[begin:last] if tag == "equal" else added
-    return "".join(pieces)
+    known = [line.replace("\r\n", "\n") for line in lines]
+    end = "\r\n" if known[:1] != lines[:1] else "\n"
+    added = [line.replace("\n", end) for line in changed]
+    steps = difflib.SequenceMatcher(None, known, changed).get_opcodes() if known != lines else []
+    pieces = [lines[a:b] if tag == "equal" else added[c:d] for tag, a, b, c, d in steps]
+    return "".join(itertools.chain(*pieces)) if steps else text
 
 
 def write(path: Path, text: str) -> None:

@@ -161,10 +161,7 @@ class _Specs:
             self._options(option)
 
     def _converted(self, holder: yaml.Node, path: str, kept: tuple[tuple[Step, ...], ...], hidden: set[str]) -> None:
-        """Warn about options that are no variable of a spec, and mappings without options whose keys are not kept.
-
-        `hidden`: options, or fields.
-        """
+        """Warn about names and keys that are converted, unless the watch keeps them. `hidden`: options, or fields."""
         for name, option in nodes.pairs(nodes.at(holder, "options")):
             maker = SchemaMaker()
             field = maker.field_of(name.value, path)

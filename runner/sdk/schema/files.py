@@ -164,8 +164,7 @@ def report_choices(watches: Iterable[Watch], cwd: Path, problems: Problems) -> N
         if path.is_file():
             root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
             for node, message in unquoted_choices(nodes.at(root, "argument_specs", "main")):
-                line = node.start_mark.line + 1
-                problems.warnings.append(Problem(os.path.relpath(path, cwd), line, "", message))
+                problems.warnings.append(Problem(os.path.relpath(path, cwd), node.start_mark.line + 1, "", message))
 
 
 def _further(role: Path) -> list[dict[str, str]]:
