@@ -1,4 +1,4 @@
-"""Start and stop order of the operator.
+"""Start and stop order of the operator. `start` has begun it.
 
 Start: credentials, probes, the API server's version, metrics, then all kinds at once. A kind that is not served yet
 waits on its own. Stop (SIGTERM, SIGINT): no new events, no new runs. Runs in progress may end within the grace period
@@ -8,40 +8,27 @@ and write their status; then the leader lease is released, and connections close
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from runner import __version__
-from runner.agent import proxies
 from runner.app import controllers, engines, identities
 from runner.app.admin import AdminServers
+from runner.app.connecting import connect, release_lease, until_answered
 from runner.app.controllers import RunParts
-from runner.app.features import CALLBACKS, FEATURES, REQUIRED_RIGHTS
+from runner.app.features import FEATURES, REQUIRED_RIGHTS, environments
 from runner.app.identities import IdentityCheck
-from runner.app.process import (
-    LoopErrorHandler,
-    StopSignals,
-    connect,
-    ignore_signals,
-    release_lease,
-    return_large_blocks,
-    runner_folder,
-    until_answered,
-)
+from runner.app.process import StopSignals
 from runner.app.proxy import open_proxy
 from runner.app.self_test import SelfTest
+from runner.app.start import Begun
 from runner.base import log
-from runner.base.config import paths
-from runner.base.config.settings import RUNNER_DIR, Settings
 from runner.base.credentials import auth
 from runner.base.events.recorder import EventRecorder
 from runner.base.monitoring.background import Background, Work
@@ -50,8 +37,6 @@ from runner.core.dependents.store import KindStore, storage
 from runner.core.dependents.watching import Dependents
 from runner.core.engine.blocks import BlockWriter
 from runner.core.engine.job import Engine
-from runner.core.engine.run_root import RunRoot
-from runner.core.engine.starter import ColdStarter
 from runner.core.kube import service_accounts
 from runner.core.kube.client import CallObserver, Client, Params
 from runner.core.kube.discovery import Discovery
@@ -67,7 +52,6 @@ from runner.core.reconcile.feature import Operator, PartBase, ProxyParts
 from runner.core.reconcile.metrics import Metrics
 from runner.core.reconcile.run_access import RunAccess
 from runner.core.reconcile.run_log import Form, RunLog, RunObserver
-from runner.core.watches.watch import LoadedWatches, Watch
 from runner.engines.plugin import OpenEngine, OperatorParts
 from runner.values.errors import ConfigError, OperatorError
 from runner.values.lease_guard import Leadership
@@ -84,45 +68,19 @@ _WRITE_GRACE = 5.0
 _log = log.get(__name__)
 
 
-def run(settings: Settings, loaded: LoadedWatches) -> int:
-    """Run the operator until a signal stops it; return 0.
+class Application:
+    """The operator, from the connection to the API server to the stop."""
 
-    Raises:
-        OperatorError: the operator cannot run.
-    """
-    if not return_large_blocks():
-        _log.debug("The C library has no limit for large blocks, so that the process may keep freed memory")
-    with runner_folder(settings.runner_dir, Path(RUNNER_DIR)) as folder:
-        try:
-            asyncio.run(_run(replace(settings, runner_dir=folder), loaded))
-        finally:
-            ignore_signals()
-    return 0
-
-
-async def _run(settings: Settings, loaded: LoadedWatches) -> None:
-    signals = StopSignals(settings.graceful_shutdown_timeout)
-    signals.catch()
-    asyncio.get_running_loop().set_exception_handler(LoopErrorHandler())
-    await _Operator(settings, loaded, signals).run()
-
-
-class _Operator:
-    """The operator, from start to stop."""
-
-    def __init__(self, settings: Settings, loaded: LoadedWatches, signals: StopSignals) -> None:
-        self._settings = settings
-        self._watches = loaded.watches
+    def __init__(self, begun: Begun, signals: StopSignals) -> None:
+        self._begun = begun
+        self._settings = begun.base.settings
+        self._watches = begun.watches
         self._signals = signals
         self._metrics = Metrics()
-        self._search_path = settings.search_path(os.environ, Path.cwd())
-        self._environment = {
-            **paths.ansible_environment(self._search_path, os.environ, Path.cwd()),
-            **proxies.variables(os.environ),
-        }
+        self._environment = dict(begun.environment)
         self._background = Background(lambda work: self._metrics.background_failures.labels(work).inc())
-        self._admin = AdminServers(settings)
-        base = PartBase(settings, self._watches)
+        self._admin = AdminServers(self._settings)
+        base = PartBase(self._settings, self._watches)
         made = (feature.part(base) for feature in FEATURES)
         self._parts = [part for part in made if part is not None]
         self._identities: dict[str, IdentityCheck] = {}
@@ -141,33 +99,29 @@ class _Operator:
                 return
             if not await self._set_up(client):
                 return
-            assigned = engines.assigned(engines.PLUGINS, self._watches, settings)
-            root = RunRoot(settings.runner_dir, settings.runner_dir_limit, CALLBACKS)
-            stack.push_async_callback(root.close)
-            if leftovers := await root.reap_leftovers():
-                _log.warning("Killed leftover processes of an earlier operator's runs", processes=leftovers)
             form = run_log.form_of(settings.ansible_log_format)
             writer = run_log.block_writer(sys.stdout, form)
             stack.callback(writer.close)
             operator = await self._open(stack, client)
-            guards = [guard for plugin in dict.fromkeys(assigned.values()) for guard in plugin.guards(settings)]
+            plugins = dict.fromkeys(self._begun.assigned.values())
+            guards = [guard for plugin in plugins for guard in plugin.guards(settings)]
             proxy, access = await self._open_proxy(stack, operator, guards)
             parts = OperatorParts(
                 settings=settings,
                 stack=stack,
-                root=root,
-                cold=ColdStarter(),
+                root=self._begun.base.root,
+                cold=self._begun.base.cold,
                 client=client,
                 discovery=operator.discovery,
                 meters=self._metrics,
                 health=self._admin.health,
                 leads=operator.leadership.leads,
                 until_answered=partial(self._until_answered, client),
-                environments=self._environments_of,
+                environments=lambda watch: environments(watch, self._environment),
                 proxy_connection=proxy.connection,
                 connections={name: make for part in self._parts for name, make in part.connections.items()},
             )
-            opened = await engines.opened(engines.PLUGINS, assigned, parts, self._watches)
+            opened = await engines.opened(self._begun.openings, self._begun.assigned, parts, self._watches)
             if self._signals.stop.is_set():
                 return
             of_runs = RunParts(access, self._recorders(writer, form), self._dispatcher(opened.of))
@@ -203,7 +157,7 @@ class _Operator:
             settings=settings,
             metrics=self._metrics,
             environment=self._environment,
-            search_path=self._search_path,
+            search_path=self._begun.search_path,
             client=client,
             discovery=discovery,
             leadership=leadership,
@@ -253,12 +207,6 @@ class _Operator:
         settings = self._settings
         log_of_runs = RunLog(settings.ansible_log_events, writer, whole_output=settings.ansible_debug_logs, form=form)
         return (log_of_runs, *(recorder for part in self._parts for recorder in part.recorders))
-
-    def _environments_of(self, watch: Watch) -> Sequence[Mapping[str, str]]:
-        """Return what overrides the operator's environment in runs of a watch; most runs have the first."""
-        own = (feature.environments for feature in FEATURES if feature.environments is not None)
-        of_feature = next(own, None)
-        return [self._environment] if of_feature is None else of_feature(watch, self._environment)
 
     def _dependents(self, client: Client, discovery: Discovery, trigger: Trigger, leadership: Leadership) -> Dependents:
         """Return the watches of dependents, of no watch if owner injection is off."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.plugin import EngineBase, EnginePlugin, OpenEngine, Opening, OperatorParts, unprepared
 from runner.engines.pod import plugin as pod
 from runner.engines.warm import plugin as warm
 
@@ -29,7 +29,7 @@ async def _open(parts: OperatorParts, _watches: Sequence[Watch]) -> OpenEngine:
 PLUGINS = (
     pod.PLUGIN,  # a watch that isolates its runs has no other engine, whatever the flag is
     warm.PLUGIN,
-    EnginePlugin(claims=_can_all, open=_open),  # new interpreters can run everything
+    EnginePlugin(claims=_can_all, prepare=unprepared(_open)),  # new interpreters can run everything
 )
 """The engines in the order in which they may claim a watch."""
 
@@ -55,8 +55,21 @@ class Engines:
     """The engine of each watch."""
 
 
-async def opened(
+async def prepared(
     plugins: Iterable[EnginePlugin],
+    assigned: Mapping[GVK, EnginePlugin],
+    base: EngineBase,
+    watches: Iterable[Watch],
+) -> Mapping[EnginePlugin, Opening]:
+    """Start what takes long, and return what opens each engine later."""
+    return {
+        plugin: await plugin.prepare(base, [watch for watch in watches if assigned[watch.gvk] is plugin])
+        for plugin in plugins
+    }
+
+
+async def opened(
+    openings: Mapping[EnginePlugin, Opening],
     assigned: Mapping[GVK, EnginePlugin],
     parts: OperatorParts,
     watches: Iterable[Watch],
@@ -64,9 +77,9 @@ async def opened(
     """Open the engines. If a signal stops the operator meanwhile, some watches have none."""
     of_watches: dict[GVK, OpenEngine] = {}
     engines: list[OpenEngine] = []
-    for plugin in plugins:
+    for plugin, opening in openings.items():
         own = [watch for watch in watches if assigned[watch.gvk] is plugin]
-        if (engine := await plugin.open(parts, own)) is not None:
+        if (engine := await opening(parts, own)) is not None:
             engines.append(engine)
             of_watches |= {watch.gvk: engine for watch in own}
     return Engines(engines, of_watches)

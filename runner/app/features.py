@@ -5,7 +5,7 @@ To remove a feature, delete its folder and the lines that name it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from runner.app.engines import PLUGINS
@@ -31,6 +31,7 @@ from runner.features.unchanged import feature as unchanged
 
 if TYPE_CHECKING:
     from runner.core.reconcile.hooks import Hooks
+    from runner.core.watches.watch import Watch
 
 FEATURES: Sequence[Feature] = (
     references.FEATURE,
@@ -69,6 +70,16 @@ CALLBACKS = tuple(folder for feature in FEATURES for folder in feature.callbacks
 REASONS = tuple(reason for feature in FEATURES for reason in feature.reasons)
 MARKS = tuple(mark for feature in FEATURES for mark in feature.marks)
 """Annotations whose new value starts a run."""
+
+
+def environments(watch: Watch, environment: Mapping[str, str]) -> Sequence[Mapping[str, str]]:
+    """Return what overrides the operator's environment in runs of a watch; most runs have the first.
+
+    `environment` is what does so in the runs of all watches.
+    """
+    own = (feature.environments for feature in FEATURES if feature.environments is not None)
+    of_feature = next(own, None)
+    return [environment] if of_feature is None else of_feature(watch, environment)
 
 
 def hooks(kind: Kind) -> list[Hooks]:

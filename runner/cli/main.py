@@ -179,11 +179,11 @@ def _run(arguments: argparse.Namespace) -> int:
         encoder = "console"
     log.configure(level=logging.getLevelNamesMapping()[settings.log_level.upper()], encoder=encoder)
     kinds = [watch.gvk for watch in loaded.watches]
-    from runner.app import app  # noqa: PLC0415 - slow to import, so input is checked first
+    from runner.app import start  # noqa: PLC0415 - slow to import, so input is checked first
 
     for warning in (*warnings, *loaded.warnings, *settings.warnings_for(kinds)):
         log.get(__name__).warning("Check the configuration", detail=warning)
-    return app.run(settings, loaded)
+    return start.run(settings, loaded)
 
 
 def _version(_: argparse.Namespace) -> int:

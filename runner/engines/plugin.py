@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from runner.core.kube.rights import NO_RIGHTS, RequiredRights
 
@@ -40,15 +40,23 @@ class UntilAnswered(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorParts:
-    """Parts of the operator that engines use."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineBase:
+    """Parts of the operator that exist before the rest of it is imported."""
 
     settings: Settings
     stack: AsyncExitStack
     """Closed after the end of all runs."""
     root: RunRoot
     cold: ColdStarter
+    environments: Callable[[Watch], Sequence[Mapping[str, str]]]
+    """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorParts(EngineBase):
+    """Parts of the operator that engines use."""
+
     client: Client
     discovery: Discovery
     meters: Meters
@@ -56,8 +64,6 @@ class OperatorParts:
     leads: Callable[[], bool]
     """Returns whether this replica runs objects."""
     until_answered: UntilAnswered
-    environments: Callable[[Watch], Sequence[Mapping[str, str]]]
-    """Returns what overrides the operator's environment in runs of a watch. Most runs have the first."""
     proxy_connection: Callable[[], asyncio.Protocol]
     """Makes the protocol of a connection with API calls."""
     connections: Mapping[str, Callable[[], asyncio.Protocol]]
@@ -79,6 +85,22 @@ class OpenEngine:
     """Returns how many runs of a watch there may be at once; None: as many as `Settings` allows for processes."""
 
 
+Opening: TypeAlias = Callable[[OperatorParts, Sequence["Watch"]], Awaitable[OpenEngine | None]]
+"""Opens an engine for the watches that it runs. Returns None if it is not needed, or if a signal stops the operator.
+Raises ConfigError if a setting is missing or wrong."""
+Preparation: TypeAlias = Callable[[EngineBase, Sequence["Watch"]], Awaitable[Opening]]
+"""Starts what takes long and needs no API server, and returns what opens the engine."""
+
+
+def unprepared(opening: Opening) -> Preparation:
+    """Return the preparation of an engine that starts nothing before it is opened."""
+
+    async def prepare(_base: EngineBase, _watches: Sequence[Watch]) -> Opening:
+        return opening
+
+    return prepare
+
+
 def _unchanged(watch: Watch, _settings: Settings) -> Watch:
     return watch
 
@@ -94,9 +116,7 @@ class EnginePlugin:
     claims: Callable[[Settings], Callable[[Watch], bool]]
     """Returns what decides whether this engine can run the objects of a watch. Both raise ConfigError if a setting
     requires an engine that is not available."""
-    open: Callable[[OperatorParts, Sequence[Watch]], Awaitable[OpenEngine | None]]
-    """Opens the engine for the watches that it runs. Returns None if it is not needed, or if a signal stops the
-    operator. Raises ConfigError if a setting is missing or wrong."""
+    prepare: Preparation
     fields: Sequence[FeatureFields] = ()
     """Fields of watches.yaml."""
     rights: RequiredRights = NO_RIGHTS

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 PER_RUN = frozenset(
-    {"ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG", "TMPDIR"}
+    {
+        *("ANSIBLE_LOCAL_TEMP", "ANSIBLE_OPERATOR_RUN_ID", "K8S_AUTH_KUBECONFIG", "KUBECACHEDIR", "KUBECONFIG"),
+        *("OSDK_METRICS_ADDRESS", "TMPDIR"),
+    }
 )
-"""Environment variables that differ between two runs of an operator: the run's name, and paths."""
+"""Environment variables that are known when a run starts: its name, paths, and addresses of servers in the operator."""
 HEADER = struct.Struct(">BI")
 STOP = b"stop\n"
 LEARNED = "learned"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
-from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts, unprepared
 from runner.engines.pod.fields import FIELDS, POD_POLICY
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ PLUGIN = EnginePlugin(
     fields=(FIELDS,),
     rights=RequiredRights(_of_watch, _of_operator),
     claims=_claims,
-    open=_open,
+    prepare=unprepared(_open),
     guards=_guards,
     without_own_objects=_without_own_objects,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from runner.base.config.settings import ENGINES, EngineName
 from runner.core.watches import field
 from runner.core.watches.field import Entry, FeatureFields
-from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.plugin import EngineBase, EnginePlugin, OpenEngine, Opening, OperatorParts
 from runner.engines.warm import tested
 from runner.values.slots import Slot, Slots
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from runner.base.meters import Meters
     from runner.core.engine.starter import ColdStarter
     from runner.core.watches.watch import Content, Watch
+    from runner.engines.warm.engine import WarmEngine
     from runner.engines.warm.server.pool import Pool
 
 
@@ -51,19 +53,25 @@ def _claims(settings: Settings) -> Callable[[Watch], bool]:
     return claims
 
 
-async def _open(parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine:
+async def _prepare(base: EngineBase, watches: Sequence[Watch]) -> Opening:
+    """Start to load Ansible for runs of these watches."""
     from runner.engines.warm.engine import WarmEngine  # noqa: PLC0415 - see EnginePlugin
 
-    settings, cold = parts.settings, parts.cold
-    engine = WarmEngine(parts.root, cold, settings.warm_without, settings.run_memory_limit)
+    settings = base.settings
+    engine = WarmEngine(base.root, base.cold, settings.warm_without, settings.run_memory_limit)
+    base.stack.push_async_callback(engine.close, 0.0)
     await engine.remove_leftovers()
+    for environment, contents in _by_environment(base, watches):
+        engine.expect(contents, environment)
+    return partial(_open, engine)
+
+
+async def _open(engine: WarmEngine, parts: OperatorParts, watches: Sequence[Watch]) -> OpenEngine:
     pool = engine.pool
-    _declare(parts.meters, pool, cold)
-    is_demanded = "warm" in {settings.engine, *(watch.more.get(ENGINE) for watch in watches)}
+    _declare(parts.meters, pool, parts.cold)
+    is_demanded = "warm" in {parts.settings.engine, *(watch.more.get(ENGINE) for watch in watches)}
     parts.health.add("engine", lambda: engine.lasting_problem() if is_demanded else None, grace=0.0)
     parts.health.add_notes(lambda: {f"warm-engine/{name}": text for name, text in pool.shortfalls().items()})
-    for environment, contents in _by_environment(parts, watches):
-        engine.expect(contents, environment)
     return OpenEngine(engine)
 
 
@@ -81,12 +89,12 @@ def _declare(meters: Meters, pool: Pool, cold: ColdStarter) -> None:
 
 
 def _by_environment(
-    parts: OperatorParts, watches: Sequence[Watch]
+    base: EngineBase, watches: Sequence[Watch]
 ) -> Sequence[tuple[Mapping[str, str], Sequence[Content]]]:
     """Return the environments of runs with what runs in them. A prepared process serves no other environment."""
     contents: dict[frozenset[tuple[str, str]], list[Content]] = {}
     for watch in watches:
-        for environment in parts.environments(watch):
+        for environment in base.environments(watch):
             contents.setdefault(frozenset(environment.items()), []).extend(watch.contents)
     return [(dict(environment), of_runs) for environment, of_runs in contents.items()]
 
@@ -96,4 +104,4 @@ def _problem() -> str:
     return f"{tested.SLOW}: {problem}" if problem else ""
 
 
-PLUGIN = EnginePlugin(fields=(FeatureFields((_ENTRY,), _read),), claims=_claims, open=_open, problem=_problem)
+PLUGIN = EnginePlugin(fields=(FeatureFields((_ENTRY,), _read),), claims=_claims, prepare=_prepare, problem=_problem)

@@ -77,11 +77,11 @@ def _part(base: PartBase) -> Part:
 
 
 def _environments(watch: Watch, environment: Mapping[str, str]) -> Sequence[Mapping[str, str]]:
+    if watch.mode == "apply":
+        return [environment]
     from runner.features.plan.runs import plan_environment  # noqa: PLC0415 - see Feature
 
     plans = plan_environment(environment)
-    if watch.mode == "apply":
-        return [environment]
     return [plans] if watch.mode == "plan" else [environment, plans]
 
 

@@ -7,6 +7,7 @@ import resource
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,6 +121,14 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
         unreachable = "[-]startup failed: Cannot reach the API server: GET /version: "
         wait_until(lambda: [line.startswith(unreachable) for line in waiting.broken("/readyz")] == [True], "the cause")
         assert waiting.ask("/healthz") == (200, ["ok"])
+    # Ansible is loaded meanwhile. Whoever is stopped before its first run leaves nothing of it.
+    late.await_line("Fork server is ready")
+    ended = project.start(f"--runner-dir={project.folder / 'ended'}", ready=False)
+    server = ended.await_line("Fork server is ready")["pid"]
+    assert ended.stop() == 0
+    assert not Path(f"/proc/{server}").exists()
+    assert list((project.folder / "ended").glob(".warm-*")) == []
+
     devcluster.start_apiserver()
     wait_until(lambda: probes.ask("/readyz")[0] == 200, "the watch to be live again")
     wait_until(late.is_ready, "the other operator to have started")

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from runner.app import process
+from runner.app import connecting
 from runner.core.kube.client import Client
 from runner.core.kube.meaning import Request
 from runner.values.errors import ApiUnavailableError, InvalidError, ServerError, ThrottledError, UnauthorizedError
@@ -48,7 +48,7 @@ def refused() -> Exception:
 def connect(*failures: Exception) -> tuple[Object | None, Server, list[str], Any]:
     server, notes = Server(iter(failures)), list[str]()
     with capture_logs() as logs:
-        found = virtually(process.connect(cast("Client", server), asyncio.Event(), notes.append))
+        found = virtually(connecting.connect(cast("Client", server), asyncio.Event(), notes.append))
     return found, server, notes, logs
 
 
@@ -90,7 +90,9 @@ def test_requests_at_the_start_are_repeated_after_a_temporary_error_and_only_the
             return "resolved"
 
         return virtually(
-            process.until_answered(Request.AUTHORITY, cast("Client", server), resolve, asyncio.Event(), lambda _: None)
+            connecting.until_answered(
+                Request.AUTHORITY, cast("Client", server), resolve, asyncio.Event(), lambda _: None
+            )
         )
 
     busy = ServerError("GET /x: busy (HTTP 503)", status=503)
@@ -108,6 +110,6 @@ def test_a_stop_ends_the_wait(*, before: bool) -> None:
         else:
             asyncio.get_running_loop().call_later(30, stop.set)
         server = cast("Client", Server(refused() for _ in iter(int, 1)))
-        return await process.connect(server, stop, lambda _: None)
+        return await connecting.connect(server, stop, lambda _: None)
 
     assert virtually(stopped()) is None

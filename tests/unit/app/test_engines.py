@@ -13,7 +13,7 @@ from runner.app import engines
 from runner.base.config import sources
 from runner.base.config.settings import EngineName
 from runner.core.watches.watch import Watch
-from runner.engines.plugin import EnginePlugin, OpenEngine, OperatorParts
+from runner.engines.plugin import EngineBase, EnginePlugin, OpenEngine, OperatorParts, unprepared
 from runner.engines.pod.fields import PodPolicy, isolated
 from runner.engines.warm import plugin as warm
 from runner.engines.warm import tested
@@ -74,24 +74,26 @@ async def test_each_engine_gets_its_watches_and_one_that_is_not_needed_is_not_op
         given.append(watches)
         return OpenEngine(cast("Any", object())) if watches else None
 
-    others = EnginePlugin(claims=lambda _: lambda watch: watch.line > 1, open=opens)
-    own = EnginePlugin(claims=lambda _: lambda _watch: True, open=opens)
-    never = EnginePlugin(claims=lambda _: lambda _watch: False, open=opens)
+    others = EnginePlugin(claims=lambda _: lambda watch: watch.line > 1, prepare=unprepared(opens))
+    own = EnginePlugin(claims=lambda _: lambda _watch: True, prepare=unprepared(opens))
+    never = EnginePlugin(claims=lambda _: lambda _watch: False, prepare=unprepared(opens))
     one, two = watch_value(), watch_value(gvk=GVK("g", "v1", "Other"), line=2)
     plugins = (others, never, own)
     assigned = engines.assigned(plugins, [one, two], sources.load(Namespace(), {}).settings)
-    found = await engines.opened(plugins, assigned, cast("OperatorParts", None), [one, two])
+    openings = await engines.prepared(plugins, assigned, cast("EngineBase", None), [one, two])
+    assert given == []
+    opened = await engines.opened(openings, assigned, cast("OperatorParts", None), [one, two])
     assert given == [[two], [], [one]]
-    assert found.of == {two.gvk: found.all[0], one.gvk: found.all[1]}
+    assert opened.of == {two.gvk: opened.all[0], one.gvk: opened.all[1]}
 
 
 def test_a_fork_server_loads_what_runs_in_each_environment() -> None:
-    class Parts:
+    class Base:
         def environments(self, watch: Watch) -> list[dict[str, str]]:
             return [{"A": "1"}, {"A": "2"}] if watch.mode == "approve" else [{"A": "1"}]
 
     one, two = watch_value(), watch_value(gvk=GVK("g", "v1", "Other"), mode="approve")
-    assert warm._by_environment(cast("OperatorParts", Parts()), [one, two]) == [
+    assert warm._by_environment(cast("EngineBase", Base()), [one, two]) == [
         ({"A": "1"}, [*one.contents, *two.contents]),
         ({"A": "2"}, [*two.contents]),
     ]

@@ -170,7 +170,7 @@ class Pool:
         self._slots.clear()
 
     def _slot(self, environment: Mapping[str, str]) -> Slot:
-        shared = {**environment, **dict.fromkeys(PER_RUN & environment.keys(), "")}
+        shared = {**environment, **dict.fromkeys(PER_RUN, "")}
         shared.pop(MARKER, None)  # the marker identifies processes of runs
         slot = self._slots.setdefault(frozenset(shared.items()), Slot(shared))
         slot.used_at = _now()

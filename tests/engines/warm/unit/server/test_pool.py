@@ -16,6 +16,7 @@ from runner.engines.warm.messages import Load
 from runner.engines.warm.server import client
 from runner.engines.warm.server.client import ServerDiedError, ServerError
 from runner.engines.warm.server.pool import Pool
+from runner.features.rolemetrics.endpoint import ADDRESS_VARIABLE
 from tests.kit.wait import patience
 
 pytestmark = pytest.mark.virtual_time
@@ -112,6 +113,15 @@ async def warm(launches: Launches) -> AsyncIterator[Pool]:
     made = Pool(Path("/nowhere"), Cold(), (), launches, launches.clean_up)
     yield made
     await made.close()
+
+
+async def test_a_server_that_starts_before_the_addresses_of_the_operators_servers_are_known_serves_the_runs(
+    launches: Launches, warm: Pool
+) -> None:
+    await warm.warm_up({"A": "1"})
+    for address in ("http://127.0.0.1:5050", "http://127.0.0.1:41000"):
+        await warm.start(ORDER, {"A": "1", ADDRESS_VARIABLE: address})
+    assert len(launches.servers) == 1
 
 
 async def test_runs_do_not_delay_the_next_attempt_to_start_a_server(launches: Launches, warm: Pool) -> None:
