@@ -122,8 +122,7 @@ def test_probes_fail_during_each_fault_and_pass_after_it(
         wait_until(lambda: [line.startswith(unreachable) for line in waiting.broken("/readyz")] == [True], "the cause")
         assert waiting.ask("/healthz") == (200, ["ok"])
     # Ansible is loaded meanwhile. Whoever is stopped before its first run leaves nothing of it.
-    late.await_line("Fork server is ready")
-    ended = project.start(f"--runner-dir={project.folder / 'ended'}", ready=False)
+    ended = project.start(f"--runner-dir={project.folder / 'ended'}", "--log-level=debug", ready=False)
     server = ended.await_line("Fork server is ready")["pid"]
     assert ended.stop() == 0
     assert not Path(f"/proc/{server}").exists()
