@@ -4,6 +4,11 @@ A TLS context loads all certificate authorities of the machine. `uri` and `get_u
 without TLS. Promises: a process receives each context made here once, and only if a new one would be the same. So the
 caller gives no arguments, and the files and variables that a context depends on are unchanged.
 
+A module starts commands with a function that only sets the umask. Python forks the process of the module to call it,
+and the kernel copies the tables of its memory. A module that gathers facts starts up to 18 commands. Without the
+function, nothing is copied. Promises: a command begins with the same umask, signals and descriptors. Any other function
+is called in a fork.
+
 The client of Kubernetes parses the kubeconfig with a faster function. Promises: the result is that of the client's own
 call. A version of the client without this function keeps its own.
 """
@@ -15,9 +20,10 @@ import io
 import json
 import os
 import ssl
+import subprocess
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from runner.engines.warm.stamps import Stamp, stamp
@@ -62,6 +68,31 @@ def prepare_kubernetes() -> None:
     library = getattr(module, "yaml", None)
     if isinstance(library, ModuleType) and hasattr(library, "safe_load"):
         module.yaml = _Yaml(library)
+
+
+def prepare_commands() -> None:
+    """Let the modules in this process and its forks start commands without a copy of their memory."""
+    begin = subprocess.Popen.__init__
+
+    @functools.wraps(begin)
+    def begin_without_fork(self: Any, *args: Any, **options: Any) -> None:
+        umask = _only_umask(options.get("preexec_fn"))
+        begin(self, *args, **options if umask is None else {**options, "preexec_fn": None, "umask": umask})
+
+    subprocess.Popen.__init__ = begin_without_fork  # type: ignore[method-assign]
+
+
+def _only_umask(function: Any) -> int | None:
+    """Return the umask that a function of Ansible sets, -1 if it does nothing; None if it may do anything else."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or function.__module__ != "ansible.module_utils.basic":
+        return None
+    if (code.co_names, code.co_freevars) != (("os", "umask"), ("umask",)):
+        return None
+    umask = function.__closure__[0].cell_contents
+    if not umask:
+        return -1
+    return umask if type(umask) is int and umask > 0 else None
 
 
 class _Yaml:

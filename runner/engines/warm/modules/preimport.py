@@ -143,6 +143,7 @@ def make(resolution: Resolution, imports: Iterable[str], interpreter: Interprete
         if trial.harmful <= skip:
             namespace = module_namespace.build(modules, skip, path, imports)
             libraries.prepare_kubernetes()
+            libraries.prepare_commands()
             if _USES_TLS in namespace.modules:
                 libraries.prepare_tls()
             return Preimported(modules, namespace, trial.read, interpreter, tuple(problems))
