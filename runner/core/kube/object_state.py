@@ -41,6 +41,8 @@ from runner.values.objects import (
 )
 
 _STATUS_DEPTH = 16
+_LARGEST_STATUS = 64 << 10
+"""Bytes of a status, all of which counts above this size: to look for its parts would take up to a second."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
 _NOISE = re.compile(
     r"(?i:probe|heartbeat|metrics|utilization|^(messages?|used|usage|attempts|retries|restarts)$"
@@ -112,13 +114,17 @@ def succeeding(status: ObjectStatus | None, old: ObjectStatus | None, *, is_same
     return UNREAD if old is None and not is_same else old
 
 
-def meaningful(status: Any, depth: int = _STATUS_DEPTH) -> Any:
+def meaningful(status: Any) -> Any:
     """Return the part of a status that means something to an owner, or None. Conditions are sorted by type."""
+    return status if len(orjson.dumps(status)) > _LARGEST_STATUS else _meaningful(status, _STATUS_DEPTH)
+
+
+def _meaningful(status: Any, depth: int) -> Any:
     if depth and isinstance(status, Mapping):
-        parts = {name: meaningful(value, depth - 1) for name, value in status.items() if not _is_noise(name, value)}
+        parts = {name: _meaningful(value, depth - 1) for name, value in status.items() if not _is_noise(name, value)}
         return {name: part for name, part in parts.items() if part is not None} or None
     if depth and isinstance(status, list):
-        items = [meaningful(item, depth - 1) for item in status]
+        items = [_meaningful(item, depth - 1) for item in status]
         typed = all(isinstance(item, Mapping) and isinstance(item.get("type"), str) for item in items)
         return sorted(items, key=lambda item: str(item["type"])) if items and typed else items or None
     return status

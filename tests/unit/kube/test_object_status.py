@@ -95,6 +95,12 @@ def test_conditions_are_sorted_and_a_deep_status_has_an_end() -> None:
     assert meaningful(deep) == deep
 
 
+@pytest.mark.parametrize("large", [{str(number): number for number in range(9000)}, {"texts": ["x" * 1000] * 70}])
+def test_all_of_a_large_status_means_something_because_a_tenant_may_not_hold_the_event_loop(large: Any) -> None:
+    status = {**large, "lastProbeTime": "2026-01-01T00:00:00Z"}
+    assert meaningful(status) is status
+
+
 @pytest.mark.parametrize(
     ("found", "rolls"),
     [
