@@ -48,6 +48,8 @@ _SERVER_ERRORS = 500
 _MISMATCH = "the server rejected our request due to an error in our request"
 """Message of the API server if a JSON patch does not fit the object. A 422 for another reason has another message."""
 _EXCERPT = 200
+_LONGEST_RETRY_AFTER = 60.0
+"""Seconds: a proxy in between may send any number."""
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _log = log.get(__name__)
 
@@ -79,6 +81,8 @@ def of_status(request: str, status: Mapping[str, Any], retry_after: float | None
     seconds = mapping(status.get("details")).get("retryAfterSeconds")
     if retry_after is None and seconds and isinstance(seconds, int):
         retry_after = float(seconds)
+    if retry_after is not None:
+        retry_after = min(retry_after, _LONGEST_RETRY_AFTER)
     text = str(status.get("message") or status.get("reason") or "no message")
     message = f"{request}: {text} (HTTP {code}){_advice(code, text)}"
     return kind(message, status=code, reason=str(status.get("reason") or ""), retry_after=retry_after, said=text)

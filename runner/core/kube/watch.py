@@ -72,8 +72,6 @@ class WatchPolicy:
     """A watch that lasted for this long may end without an error."""
     first_backoff: float = 0.1
     longest_backoff: float = 10.0
-    longest_retry_after: float = 60.0
-    """Maximum of a `Retry-After`."""
     first_kind_poll: float = 1.0
     longest_kind_poll: float = 5.0
     first_page: int = 50
@@ -321,7 +319,7 @@ class Watcher:
         elif action is Next.RETRY:
             self.health.failing(error, self._advice(error))
             if isinstance(error, ApiError) and error.retry_after is not None:
-                delay = max(delay, min(error.retry_after, self._policy.longest_retry_after))
+                delay = max(delay, error.retry_after)
         return delay
 
     def _advice(self, error: Exception) -> dict[str, str]:

@@ -43,6 +43,13 @@ def test_an_answer_with_values_of_another_type_is_an_error_too() -> None:
     assert answers.error("GET /x", 503, {"Retry-After": "²"}, b"").retry_after is None
 
 
+@pytest.mark.parametrize("seconds", ["86400", "9" * 400])
+def test_a_server_delays_no_request_for_more_than_a_minute(seconds: str) -> None:
+    assert answers.error("GET /x", 503, {"Retry-After": seconds}, b"").retry_after == 60.0
+    status = {"kind": "Status", "code": 429, "details": {"retryAfterSeconds": int(seconds[:18])}}
+    assert answers.of_status("GET /x", status).retry_after == 60.0
+
+
 def test_only_a_connection_that_was_lost_after_the_request_leaves_its_outcome_unknown() -> None:
     assert meaning(ApiUnavailableError("reset", sent=True)) is Meaning.UNKNOWN
     assert meaning(ApiUnavailableError("refused", sent=False)) is Meaning.TEMPORARY
