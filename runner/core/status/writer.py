@@ -35,6 +35,8 @@ _MOST_CONFLICTS = 5
 """Conflicts in a row, without a change of the status, until they count as a refusal."""
 _STARTING = 3
 """Refusals before a right counts as missing: an API server that has just started refuses everything for a moment."""
+_WITHOUT_HEALTH = 3600.0
+"""Seconds without the kstatus conditions of a kind: an administrator may repair what refuses them."""
 _OUTAGE = "outage"
 _ADMISSION = ("admission webhook", "ValidatingAdmissionPolicy")
 """Beginnings of the messages of admission, which can refuse with any status code, also 403."""
@@ -70,6 +72,8 @@ class StatusWriter:
         self._outage = JitteredBackoff(0.2, _MAX_DELAY)
         self._unhealthy: set[str] = set()
         """Uids of objects for which the API server refuses the kstatus conditions."""
+        self._healthy_from = 0.0
+        """When these conditions are tried again, after refusals of several objects."""
         self._logged = log.Once()
 
     async def write(
@@ -162,8 +166,7 @@ class StatusWriter:
 
         The patch applies to one version of the object, so the wait after a conflict comes before the read.
         """
-        health = self._health and uid_of(seen) not in self._unhealthy
-        wanted = report if health else without_health(seen, report, self._own)
+        wanted = report if self._writes_health(seen) else without_health(seen, report, self._own)
         holdable = without(wanted, self._pruned)
         operations = patch(seen, holdable, self._own, time.time())
         if operations is None:
@@ -207,7 +210,7 @@ class StatusWriter:
             return seen, False
         if fresh.get("status") != seen.get("status") or (not is_refused and version_of(fresh) != version_of(seen)):
             return fresh, True
-        if is_refused and report.health and self._health and uid_of(seen) not in self._unhealthy:
+        if is_refused and report.health and self._writes_health(seen):
             self._note_unhealthy(seen)
             return fresh, True
         kept = self._kept.of(seen)
@@ -268,17 +271,21 @@ class StatusWriter:
             )
         kept.why = why
 
+    def _writes_health(self, obj: Object) -> bool:
+        is_time = asyncio.get_running_loop().time() >= self._healthy_from
+        return self._health and is_time and uid_of(obj) not in self._unhealthy
+
     def _note_unhealthy(self, obj: Object) -> None:
-        """Omit the kstatus conditions of an object; after several objects those of the kind."""
+        """Omit the kstatus conditions of an object; after several objects those of the kind, for some time."""
         self._unhealthy.add(uid_of(obj))
         if len(self._unhealthy) >= SEVERAL:
             self._unhealthy.clear()
-            self._do_without_health()
+            self._healthy_from = asyncio.get_running_loop().time() + _WITHOUT_HEALTH
+            self._log_without_health(tried_again_after_seconds=round(_WITHOUT_HEALTH))
 
-    def _do_without_health(self) -> None:
-        self._health = False
+    def _log_without_health(self, **more: int) -> None:
         parts = [*kstatus.TYPES, f"status.{OBSERVED}"]
-        self._log.warning("The kind's schema refuses a part of the status, which is omitted", fields=parts)
+        self._log.warning("The kind's schema refuses a part of the status, which is omitted", fields=parts, **more)
 
     def _note_loss(self, written: Object, report: StatusReport) -> None:
         """Log once which fields the schema drops; stop writing if it drops all conditions."""
@@ -293,5 +300,6 @@ class StatusWriter:
             return
         self._pruned |= frozenset(lost)
         if self._health and "status.conditions[].reason" in lost:
-            self._do_without_health()  # only reasons distinguish our conditions from a role's
+            self._health = False  # only reasons distinguish our conditions from a role's
+            self._log_without_health()
         self._log.warning("The kind's schema drops part of our conditions", fields=lost, hint=hint)

@@ -168,6 +168,32 @@ async def test_kstatus_conditions_that_are_refused_for_an_object_are_written_for
     assert "Stalled" in written["good"]
 
 
+async def test_kstatus_conditions_that_are_refused_for_several_objects_are_tried_again_after_an_hour() -> None:
+    written: list[bool] = []
+
+    class Unhealthy(_Picky):
+        is_mended = False
+
+        async def patch(self, _: ApiResource, key: ObjectKey, patch: JSONPatch, **__: Any) -> Object:
+            if "Stalled" in str(patch) and not self.is_mended:
+                raise RULE
+            written.append("Stalled" in str(patch))
+            return await super().patch(_, key, patch, **__)
+
+    bed = _Bed(unhealthy := Unhealthy(RULE), health=True)
+    with capture_logs() as logs:
+        await bed.write(*(f"object-{number}" for number in range(6)))
+    (warning,) = [line for line in logs if "schema refuses" in line["event"]]
+    assert warning["tried_again_after_seconds"] == 3600
+    unhealthy.is_mended = True
+    await asyncio.sleep(1800)
+    await bed.write("later")
+    assert not any(written)
+    await asyncio.sleep(1801)
+    await bed.write("after an hour")
+    assert written[-1:] == [True]
+
+
 @pytest.mark.parametrize("error", [ConflictError("changed", status=409), NotFoundError("lag", status=404)], ids=repr)
 async def test_conflicts_omit_no_conditions_and_hold_no_worker_if_they_do_not_end(error: ApiError) -> None:
     class Conflicting(_Picky):
