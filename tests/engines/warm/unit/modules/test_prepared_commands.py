@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import basic
-from ansible.module_utils.testing import patch_module_args
 
 from runner.engines.warm.modules import libraries
 
@@ -32,9 +31,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 
 @pytest.fixture
-def module() -> basic.AnsibleModule:
-    with patch_module_args({}):
-        return basic.AnsibleModule(argument_spec={})
+def module(monkeypatch: pytest.MonkeyPatch) -> basic.AnsibleModule:
+    monkeypatch.setattr(basic, "_ANSIBLE_ARGS", b'{"ANSIBLE_MODULE_ARGS": {}}')
+    monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)  # since ansible-core 2.19
+    return basic.AnsibleModule(argument_spec={})
 
 
 @pytest.mark.parametrize("umask", [None, 0, 0o27, 0o77])
