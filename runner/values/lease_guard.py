@@ -79,8 +79,8 @@ class Leadership:
         return True
 
     @contextmanager
-    def hold(self) -> Iterator[LeaseGuard | None]:
-        """Guard the work of the block; None if this replica does not lead."""
+    def hold(self, *, ends: bool = False) -> Iterator[LeaseGuard | None]:  # noqa: ARG002 - for replicas
+        """Guard the work of the block; None if this replica does not lead. `ends`: the work may begin after `drain`."""
         yield LeaseGuard(lambda: True)
 
     async def follow(self) -> None:

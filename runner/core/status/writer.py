@@ -115,31 +115,36 @@ class StatusWriter:
                     async with asyncio.timeout(seconds):
                         await self._kept.added.wait()
                 continue
-            await self._repeat_alone(due[0])
+            with self._leadership.hold() as guard:
+                await self._repeat_alone(due[0], guard)
 
     async def drain(self) -> None:
-        """Repeat the writes that an outage prevented until they succeed. `follow` has ended."""
-        while (kept := self._kept.unrefused()) is not None:
-            await self._repeat_alone(kept)
+        """Repeat the writes that an outage prevented until they succeed. `follow` has ended.
+
+        One guard for all: between two guards, the Lease would be released.
+        """
+        if self._kept.unrefused() is not None:
+            with self._leadership.hold(ends=True) as guard:
+                while (kept := self._kept.unrefused()) is not None:
+                    await self._repeat_alone(kept, guard)
 
     def forget(self, key: ObjectKey) -> None:
         """Drop the failed write of an object that is gone, or of a former term as the leader."""
         self._kept.forget(key)
 
-    async def _repeat_alone(self, kept: Kept) -> None:
-        with self._leadership.hold() as guard:
-            try:
-                if guard is not None and not self._gives_up(kept.resource):
-                    async with guard.guard():
-                        await self._repeat(kept, guard)
-                    self._outage.reset()
-                    return
-            except PASSING:  # `write` has logged it
-                kept.due = asyncio.get_running_loop().time()
-                await asyncio.sleep(self._outage.next())
+    async def _repeat_alone(self, kept: Kept, guard: LeaseGuard | None) -> None:
+        try:
+            if guard is not None and not self._gives_up(kept.resource):
+                async with guard.guard():
+                    await self._repeat(kept, guard)
+                self._outage.reset()
                 return
-            except LeaseLostError as error:
-                self._log.info("Lost the leader lease; the status of an object is not written", why=str(error))
+        except PASSING:  # `write` has logged it
+            kept.due = asyncio.get_running_loop().time()
+            await asyncio.sleep(self._outage.next())
+            return
+        except LeaseLostError as error:
+            self._log.info("Lost the leader lease; the status of an object is not written", why=str(error))
         self._kept.drop(kept.obj)
 
     async def _repeat(self, kept: Kept, guard: LeaseGuard) -> Object:

@@ -98,9 +98,10 @@ class Replica(Leadership):
         return not self._is_draining and self._is_valid()
 
     @contextmanager
-    def hold(self) -> Iterator[LeaseGuard | None]:
+    def hold(self, *, ends: bool = False) -> Iterator[LeaseGuard | None]:
         """See Leadership."""
-        if not self.leads():
+        may_begin = self._is_valid if ends else self.leads
+        if not may_begin():
             yield None
             return
         guard = LeaseGuard(self._is_valid)
@@ -108,7 +109,7 @@ class Replica(Leadership):
         # From here on the kernel watches; what was true before that may have passed.
         self._arm()
         try:
-            yield guard if self.leads() else None
+            yield guard if may_begin() else None
         finally:
             self._guards.discard(guard)
             self._arm()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -39,10 +41,10 @@ RESOURCE = ApiResource(GVK_, "memcacheds", namespaced=True, verbs=frozenset(), s
 class _Bed:
     """A writer, and the names of the objects whose status it reports as refused."""
 
-    def __init__(self, picky: _Picky, *, health: bool = False) -> None:
+    def __init__(self, picky: _Picky, *, health: bool = False, leadership: Leadership | None = None) -> None:
         self.refused: list[str] = []
-        client = cast("Client", picky)
-        self.writer = StatusWriter(client, GVK_, Leadership(), self._note, OWN_STATUS, enabled=True, health=health)
+        client, leads = cast("Client", picky), leadership or Leadership()
+        self.writer = StatusWriter(client, GVK_, leads, self._note, OWN_STATUS, enabled=True, health=health)
 
     def _note(self, obj: Object, _why: str) -> None:
         self.refused.append(obj["metadata"]["name"])
@@ -83,6 +85,24 @@ async def test_an_outage_holds_no_caller_and_the_kept_status_is_written_after_it
     assert picky.written == ["good", "other", "one"]
     assert ending is None or ending.done()
     following.cancel()
+
+
+async def test_a_replica_that_ends_writes_the_status_that_an_outage_prevented() -> None:
+    class Ending(Leadership):
+        """Begins no other work."""
+
+        @contextmanager
+        def hold(self, *, ends: bool = False) -> Iterator[LeaseGuard | None]:
+            yield LeaseGuard(lambda: True) if ends else None
+
+    bed = _Bed(picky := _Picky(ApiUnavailableError("away"), "one", "other"), leadership=Ending())
+    await bed.write("one", "other")
+    ending = asyncio.create_task(bed.writer.drain())
+    await asyncio.sleep(2)
+    picky.refused.clear()
+    async with asyncio.timeout(patience()):
+        await ending
+    assert sorted(picky.written) == ["one", "other"]
 
 
 class _Picky:

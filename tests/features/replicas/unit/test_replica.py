@@ -211,6 +211,30 @@ async def test_one_of_three_leads_and_a_clean_stop_hands_over_within_a_second_of
     stop(*others)
 
 
+async def test_work_at_the_end_of_a_replica_may_begin_after_its_last_run_and_keeps_the_lease() -> None:
+    world = World()
+    leader = Process(world, "a")
+    await asyncio.sleep(5)
+    other = Process(world, "b")
+    for task in leader.tasks[1:]:
+        task.cancel()
+    with leader.replica.hold():
+        leader.replica.drain()
+        await asyncio.sleep(1)
+    with leader.replica.hold() as begins, leader.replica.hold(ends=True) as ends:
+        assert begins is None
+        assert ends is not None
+        await asyncio.sleep(60)
+        assert ends.is_valid()
+        assert not other.leads()
+    await asyncio.wait([leader.following])
+    await asyncio.sleep(0.6)
+    assert other.leads()
+    with leader.replica.hold(ends=True) as ends:
+        assert ends is None
+    stop(other)
+
+
 async def test_a_leader_that_dies_is_followed_when_its_lease_is_over_and_not_before() -> None:
     world = World()
     a = Process(world, "a")
