@@ -90,6 +90,8 @@ class Relist:
 
 
 _ENOUGH_NOT_FOUND = 3
+_REFUSES_VERSION = frozenset(range(400, 500)) - {401, 403, 404, 408, 410, 429}
+"""Statuses that the API server could return for the same version for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +180,8 @@ def next_step(end: StepEnd, server: ServerTraits) -> tuple[Next, Position]:
             action = Next.RETRY
         case _ if _is_expired(error):
             action = Next.RELIST
+        case ApiError(status=status) if status in _REFUSES_VERSION and not end.in_discovery:
+            action = Next.RETRY
         case _ if isinstance(position, From) and not end.was_silent:
             return Next.RETRY, position
         case _ if isinstance(position, From) and not server.sends_bookmarks:

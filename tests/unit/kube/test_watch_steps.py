@@ -28,10 +28,9 @@ NOT_FOUND = NotFoundError("not found", status=404)
 BROKEN = ApiUnavailableError("reset")
 INVALID = InvalidError("a field is invalid", status=422)
 BAD_REQUEST = ApiError("bad", status=400)
+REFUSED_VERSION = (INVALID, BAD_REQUEST)
 OTHERS = (
     BROKEN,
-    INVALID,
-    BAD_REQUEST,
     ForbiddenError("no", status=403),
     ThrottledError("slowly", status=429, retry_after=2.0),
     ServerError("etcd", status=500),
@@ -56,6 +55,8 @@ SILENT = replace(end(BROKEN), was_silent=True)
         *((end(NOT_FOUND, at), ServerTraits(not_found=3), (Next.RETRY, START)) for at in POSITIONS),
         *((end(error, at), SERVER, (Next.RELIST, START)) for error in (GONE, TOO_LARGE) for at in POSITIONS),
         *((end(error, at), SERVER, (Next.RETRY, START)) for error in OTHERS for at in (START, PAGE)),
+        *((end(error, at), SERVER, (Next.RETRY, START)) for error in REFUSED_VERSION for at in POSITIONS),
+        (end(BAD_REQUEST, FROM, in_discovery=True), SERVER, (Next.RETRY, FROM)),
         *((end(error), server, (Next.RETRY, FROM)) for error in OTHERS for server in (SERVER, WITH_BOOKMARKS)),
         (end(BROKEN, FROM, in_discovery=True), SERVER, (Next.RETRY, FROM)),
         (SILENT, SERVER, (Next.CONTINUE, FROM)),
