@@ -41,6 +41,8 @@ class ContentionReporter(Hooks):
         self._discovery = discovery
         self._status = status
         self._pending: dict[ObjectKey, Contention | None] = {}
+        self._failed: dict[ObjectKey, Contention | None] = {}
+        """Reports that are written again after a delay."""
         self._added = asyncio.Event()
         self._log = log.get(__name__, gvk=str(scope.watch.gvk))
         gvk = scope.watch.gvk
@@ -57,8 +59,13 @@ class ContentionReporter(Hooks):
 
     def report(self, key: ObjectKey, contention: Contention | None) -> None:
         """Report that an object's runs are slowed down, or (None) that they no longer are. The latest report counts."""
+        self._failed.pop(key, None)
         self._pending[key] = contention
         self._added.set()
+
+    def _repeat(self, key: ObjectKey) -> None:
+        if key in self._failed:
+            self.report(key, self._failed[key])
 
     async def sweep(self) -> None:
         """Write reports until canceled."""
@@ -68,8 +75,6 @@ class ContentionReporter(Hooks):
             while self._pending:
                 key = next(iter(self._pending))
                 await self._write(key, self._pending.pop(key))
-                if key in self._pending:
-                    await asyncio.sleep(_RETRY_DELAY)
 
     async def _write(self, key: ObjectKey, contention: Contention | None) -> None:
         obj = self._scope.informer.get(key)
@@ -87,7 +92,9 @@ class ContentionReporter(Hooks):
                 await self._status.write(resource, obj, report.observed(obj, change), guard)
             except (ApiError, ApiUnavailableError, LeaseLostError) as error:
                 self._log.info("Cannot write a condition; retrying", error=str(error), **key._asdict())
-                self._pending.setdefault(key, contention)  # unless there is a later report
+                if key not in self._pending:  # else there is a later report
+                    self._failed[key] = contention
+                    asyncio.get_running_loop().call_later(_RETRY_DELAY, self._repeat, key)
                 return
         if contention is not None:
             about = ObjectRef.of(gvk, obj)

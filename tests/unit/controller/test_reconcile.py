@@ -225,6 +225,26 @@ async def test_a_contention_of_a_kind_that_is_not_served_ends_nothing_and_is_rep
 
 
 @pytest.mark.virtual_time
+async def test_a_contention_that_cannot_be_reported_delays_no_other_one() -> None:
+    bed = Bed(watch_value())
+    bed.server.create()
+    bed.server.refuse = lambda method, *_: KindNotFoundError("not served") if method == "FIND" else None
+    reporter = ContentionReporter(bed.scope, cast("Any", bed.server), bed.status, LoopGuard(lambda *_: None))
+    following = asyncio.create_task(reporter.sweep())
+    source = ObjectRef(GVK("apps", "v1", "Deployment"), ObjectKey("ns", "web"))
+    reporter.report(ObjectKey("ns", "one"), Contention(source, "changed", (), "", "dependent"))
+    await asyncio.sleep(1)
+    bed.server.create("two")
+    bed.server.refuse = lambda *_: None
+    reporter.report(ObjectKey("ns", "two"), Contention(source, "changed", (), "", "dependent"))
+    await asyncio.sleep(1)
+    assert bed.server.condition("Contended", "two")["reason"] == "DependentChangedAgain"
+    await asyncio.sleep(10)
+    assert bed.server.condition("Contended")["reason"] == "DependentChangedAgain"
+    following.cancel()
+
+
+@pytest.mark.virtual_time
 async def test_a_run_that_succeeds_ends_the_drift_of_its_object_in_the_metrics() -> None:
     watch = watch_value()
     bed = Bed(watch)
