@@ -86,6 +86,9 @@ class Hooks:
     async def after_trial(self, attempt: Attempt, result: RunResult, effect: str) -> None:
         """Do the work after such a run. `effect`: the end of a sentence that names its effect; empty: it has none."""
 
+    def begins(self, attempt: Attempt) -> None:
+        """Note that the run begins: nothing that comes before it can fail any more. No requests."""
+
     async def explained(self, attempt: Attempt, run: FinishedRun) -> FinishedRun:  # noqa: ARG002 - for hooks
         """Return a failed run with more about its cause. Its result is not written yet: requests must end soon."""
         return run

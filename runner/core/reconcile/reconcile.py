@@ -119,6 +119,8 @@ class Reconciler:
     async def _run(self, attempt: Attempt) -> tuple[Attempt, FinishedRun]:
         async with self._kind.runs.prepare(attempt) as (job, grant):
             attempt = await self._announce(attempt)
+            for hooks in self._hooks:
+                hooks.begins(attempt)
             return attempt, await self._kind.runs.run(attempt, job, grant)
 
     async def _announce(self, attempt: Attempt) -> Attempt:

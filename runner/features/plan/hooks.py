@@ -46,7 +46,7 @@ from runner.features.plan.plan_status import APPROVE, approved_hash
 from runner.features.plan.published import PlanBasis
 from runner.features.plan.runs import PlanConfigMaps, PlanRun, PlanRuns
 from runner.values.digests import digest
-from runner.values.objects import JSONPatch, Object, ObjectRef, is_deleting, is_paused, metadata, uid_of
+from runner.values.objects import JSONPatch, Object, ObjectKey, ObjectRef, is_deleting, is_paused, metadata, uid_of
 
 _NONCE = 8
 """Bytes."""
@@ -78,6 +78,9 @@ class PlanReconciler(Hooks):
         self._contents = contents
         self._hooks = hooks
         self._config_maps = PlanConfigMaps(scope.watch.gvk, client)
+        self._unbegun: dict[ObjectKey, Mapping[str, str]] = {}
+        """Approvals of plans that are marked as used, although no run has begun."""
+        scope.registry.subscribe(lambda key: self._unbegun.pop(key, None))
         self._plans = scope.metrics.counter("ansible_operator_plans", "Plans by result", ["GVK", "result"])
         for result in _RESULTS:
             self._plans.labels(str(scope.watch.gvk), result)
@@ -94,7 +97,7 @@ class PlanReconciler(Hooks):
         if obj is None or overrides_of(obj, self._scope.bounds).mode != attempt.overrides.mode:
             return Skip(Done(None))  # the watch delivers the event
         attempt = replace(attempt, obj=obj)
-        before = plan_status.of_status(obj)
+        before = self._before(attempt)
         run, basis = await self._plan(attempt)
         attempt = await attempt.learned(run.result)
         self._count(run)
@@ -119,13 +122,24 @@ class PlanReconciler(Hooks):
 
     async def _decide(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> PlanDecision:
         """Decide about a plan, with a second one if necessary. If that one fails, the result is `PlanAgain`."""
-        before = plan_status.of_status(attempt.obj)
+        before = self._before(attempt)
         approved = before if is_approved(attempt.obj, before, attempt.overrides) else None
         decided = decide(run.plan, basis, run.withheld, approved, None)
         if isinstance(decided, PlanAgain):
             values = await self._differing(attempt, run)
             decided = decide(run.plan, basis, run.withheld, approved, values)
         return decided
+
+    def _before(self, attempt: Attempt) -> dict[str, Any]:
+        """Return `status.plan`, without an approval whose run did not begin, for example because of an outage."""
+        plan = plan_status.of_status(attempt.obj)
+        if "approval" in plan and plan["approval"] == self._unbegun.get(attempt.key):
+            del plan["approval"]
+        return plan
+
+    def begins(self, attempt: Attempt) -> None:
+        """Use the approval: it must not be executed twice."""
+        self._unbegun.pop(attempt.key, None)
 
     def status(self, attempt: Attempt, run: FinishedRun) -> StatusReport:
         """Report what became of the approved plan. A run in the mode `apply` ends plans."""
@@ -174,17 +188,22 @@ class PlanReconciler(Hooks):
     async def _approve(
         self, attempt: Attempt, run: PlanRun, before: Mapping[str, Any], differ: tuple[DifferingValue, ...]
     ) -> Attempt:
-        """Mark the plan as used, before anything is written: a crash must not repeat the run."""
+        """Mark the plan as used, before anything is written: a crash must not repeat the run.
+
+        The mark is also noted before it is sent. Until the run begins, an outage repeats the attempt with the approval.
+        """
         approved = str(before["hash"])
         obj, generation = attempt.obj, metadata(attempt.obj).get("generation")
+        mark = _approval(approved, _RUNNING)
         patch: JSONPatch = [
             {"op": "test", "path": "/metadata/uid", "value": uid_of(obj)},
             *([] if generation is None else [{"op": "test", "path": "/metadata/generation", "value": generation}]),
             {"op": "test", "path": "/status/plan/hash", "value": approved},
             {"op": "test", "path": "/status/plan/approval", "value": obj["status"]["plan"].get("approval")},
-            {"op": "add", "path": "/status/plan/approval", "value": _approval(approved, _RUNNING)},
+            {"op": "add", "path": "/status/plan/approval", "value": mark},
         ]
         attempt.guard.check()
+        self._unbegun[attempt.key] = mark
         marked = await self._client.patch(
             attempt.resource, attempt.key, patch, content_type=PatchType.JSON, subresource="status"
         )
@@ -237,7 +256,7 @@ class PlanReconciler(Hooks):
 
     async def _publish(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> None:
         obj, overrides = attempt.obj, attempt.overrides
-        before = plan_status.of_status(obj)
+        before = self._before(attempt)
         failed = run.plan.state == "failed"
         if failed and before.get("configMap"):
             await self._config_maps.remove(attempt)  # the status will not name it any more
@@ -259,7 +278,7 @@ class PlanReconciler(Hooks):
 
     async def _published(self, attempt: Attempt, run: PlanRun, basis: PlanBasis) -> Mapping[str, Any]:
         """Return the new `status.plan`: the one before if it is equal and can still be approved."""
-        before = plan_status.of_status(attempt.obj)
+        before = self._before(attempt)
         approval = before.get("approval") or {}
         is_equal = bool(before.get("hash")) and before["hash"] == basis.hash(str(before.get("nonce")))
         if is_equal and not is_used(before):
