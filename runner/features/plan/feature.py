@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from runner.core.kube.rights import Places, RequiredRights, Right, granting
 from runner.core.queue import reasons
 from runner.core.queue.reasons import Cause, Mark, RunReason
 from runner.core.reconcile.feature import Feature, Part, PartBase, ProxyBase, ProxyParts
+from runner.core.watches.watch import IS_REMOTE
 from runner.features.plan import plan_status
 from runner.features.plan.drift_fields import DRIFT_POLICY, FIELDS
 from runner.features.plan.plan_status import APPROVE
@@ -61,7 +63,8 @@ def _runs(kind: Kind) -> PlanRuns:
     from runner.features.plan.page import LatestPlans  # noqa: PLC0415 - see Feature
     from runner.features.plan.runs import PlanRuns  # noqa: PLC0415 - see Feature
 
-    return PlanRuns(kind.runs, kind.scope.own, kind.operator.part(LatestPlans).add)
+    clock = time.time if kind.scope.watch.more.get(IS_REMOTE) else None
+    return PlanRuns(kind.runs, kind.scope.own, kind.operator.part(LatestPlans).add, clock=clock)
 
 
 def _proxy(base: ProxyBase) -> ProxyParts:

@@ -63,6 +63,8 @@ class PlanRuns:
     """Receives each plan."""
     began: Callable[[ObjectRef, str], None] = lambda _resource, _task: None
     """Receives the name of each task that begins."""
+    clock: Callable[[], float] | None = None
+    """See `UnplannedTasks`."""
 
     async def run(self, attempt: Attempt, overlay: Overlay | None = None) -> PlanRun:
         """Plan an attempt's run.
@@ -73,7 +75,7 @@ class PlanRuns:
             TerminalError: the object cannot be run.
         """
         overlay = overlay or Overlay()
-        unplanned = UnplannedTasks(overlay)
+        unplanned = UnplannedTasks(overlay, clock=self.clock)
         ref = ObjectRef.of(attempt.resource.gvk, attempt.obj)
 
         def receive(event: Event) -> None:

@@ -20,8 +20,9 @@ is at least `VERBOSITY` and the output has the format that `OUTPUT` selects.
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,12 +98,17 @@ class UnplannedTasks:
     """Places of all tasks that were reached, as `file:line`, and whether they were executed on a host."""
     began: float = 0.0
     """When the latest task began, in seconds since the epoch."""
+    clock: Callable[[], float] | None = None
+    """Clock of the operator, if the run has another one, as in a pod; None: they have the same clock."""
+    ahead: float = math.inf
+    """Seconds from such a clock to that of the operator, by the event that arrived with the least delay."""
 
     def event(self, event: Event) -> None:
         """Read one event of ansible-runner."""
         data, kind = event.get("event_data"), event.get("event")
+        at = self._at(event)
         if kind in TASK_STARTS:
-            self.began = moment(event)
+            self.began = at
         if kind not in _SKIPPED | _OK | _FAILED or not isinstance(data, dict):
             return
         action = str(data.get("resolved_action") or data.get("task_action") or "")
@@ -119,7 +125,8 @@ class UnplannedTasks:
         host = _host(data, result)
         is_changed = result.get("changed") is True and not _OF_CLUSTER.fullmatch(action)
         if is_changed and (host == _LOCALHOST or _SENDS_NOTHING.fullmatch(action)):
-            is_changed = not self.overlay.has_written(self.began, moment(event))
+            ahead = self.ahead if self.clock is not None else 0.0
+            is_changed = not self.overlay.has_written(self.began + ahead, at + ahead)
         reason = _reason(action, result) if kind in _SKIPPED else _unseen(action, result, host if is_changed else "")
         if reason:
             self._add(data, action, reason)
@@ -129,6 +136,13 @@ class UnplannedTasks:
                 tasks[task] = action
             else:
                 self._add(data, action, f"it changes a host, of which a plan lists at most {_MOST} tasks")
+
+    def _at(self, event: Event) -> float:
+        """Return when an event happened. If the run has another clock, compare it with that of the operator."""
+        at = moment(event)
+        if self.clock is not None and at:
+            self.ahead = min(self.ahead, self.clock() - at)
+        return at
 
     def _add(self, data: Mapping[str, Any], action: str, reason: str, *distinct: str) -> None:
         """Add a task once for all its items and hosts, or once for each value of `distinct`."""

@@ -238,6 +238,22 @@ def test_a_change_of_any_module_that_wrote_to_the_cluster_during_its_task_is_pla
     assert found.hosts == {}
 
 
+@pytest.mark.parametrize("hour", [9, 11])
+@pytest.mark.parametrize(("wrote_at", "is_planned"), [(36005.0, False), (36012.5, True), (36021.0, False)])
+def test_the_clock_of_the_node_of_a_pod_does_not_matter_for_its_planned_writes(
+    hour: int, wrote_at: float, *, is_planned: bool
+) -> None:
+    overlay = Overlay()
+    overlay.times.append(wrote_at)
+    times = iter([36000.001, 36013.0, 36020.001])  # the second event arrives late
+    found = UnplannedTasks(overlay, clock=lambda: next(times))
+    day = f"1970-01-01T{hour:02}"
+    found.event({"event": "playbook_on_start", "event_data": {}, "created": f"{day}:00:00+00:00"})
+    found.event({"event": "playbook_on_task_start", "event_data": {}, "created": f"{day}:00:10+00:00"})
+    found.event(ran("our_module") | {"created": f"{day}:00:20+00:00"})
+    assert (found.tasks == ()) is is_planned
+
+
 @pytest.mark.parametrize(("action", "is_named"), [("community.general.xml", True), ("kubernetes.core.k8s_info", False)])
 def test_a_task_whose_result_exceeds_the_limit_of_ansible_runner_is_not_planned(action: str, *, is_named: bool) -> None:
     found = UnplannedTasks(Overlay())
