@@ -217,6 +217,10 @@ class Dependents:
         names = {(known.group, known.kind) for known in self._known.get(gvk, ())}
         return [kind for name, kind in self._kinds.items() if name in names]
 
+    def unwatched(self, gvk: GVK) -> list[GVK]:
+        """Return the kinds that earlier runs of a watch have created, and that are not watched since the start."""
+        return [known for known in self._known.get(gvk, ()) if (known.group, known.kind) not in self._kinds]
+
     def forget(self, gvk: GVK, key: ObjectKey) -> None:
         """Drop the state of a deleted owner."""
         if self.listener is not None:

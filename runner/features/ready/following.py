@@ -84,6 +84,7 @@ class FollowedDependents(Hooks):
         if not has_succeeded or attempt.executes.finalizing or attempt.is_stopped:
             return NOTHING
         known = self._objects.setdefault(attempt.key, Known())
+        known.has_run = True
         now, _ = self._readiness(attempt.key, known)
         known.ran(now)
         return NOTHING if now.state is HealthState.READY else StatusReport((), now.conditions)
@@ -141,10 +142,15 @@ class FollowedDependents(Hooks):
     def _kinds(self) -> list[DependentKind]:
         return [kind for kind in self._dependents.kinds_of(self._gvk) if (kind.gvk.group, kind.gvk.kind) in KINDS]
 
+    def _has_unwatched(self) -> bool:
+        """Return True if the next run can show that an object has dependents of a kind that is not watched."""
+        return any((kind.group, kind.kind) in KINDS for kind in self._dependents.unwatched(self._gvk))
+
     def _readiness(self, key: ObjectKey, known: Known) -> tuple[Readiness, bool]:
         """Return the state by the watches and reads so far, and whether a list or read in progress will complete it."""
         owner, namespace = ObjectRef(self._gvk, key), key.namespace
-        unknown = "" if self._dependents.is_resumed else "the kinds of dependents are not listed yet"
+        is_resumed = self._dependents.is_resumed and (known.has_run or not self._has_unwatched())
+        unknown = "" if is_resumed else "the kinds of dependents are not listed yet"
         unready: list[Owned] = []
         is_coming = bool(unknown)
         for kind in self._kinds():

@@ -103,6 +103,8 @@ class Known:
     """What `Ready` contains; None if that is not certain."""
     waits: bool = False
     """True if `Ready` is not about the dependents. A change of the object can end this."""
+    has_run: bool = False
+    """True if a run has succeeded: the kinds of all its dependents are watched."""
     uid: str = ""
     """UID of the workload whose pods were read."""
     reason: str = ""

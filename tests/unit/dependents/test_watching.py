@@ -214,6 +214,25 @@ async def test_a_stored_kind_is_watched_if_a_namespace_allows_it_and_later_if_it
     assert resuming.done()
 
 
+async def test_a_stored_kind_that_each_namespace_refuses_is_known_as_not_watched_until_a_run_creates_one(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dependents = make(namespaces=("a", "b")).dependents
+    served = {WATCHED: resource("Thing"), DEPLOYMENT.gvk: DEPLOYMENT}
+
+    async def list_page(*_: Any) -> None:
+        raise ForbiddenError("no", status=403)
+
+    monkeypatch.setattr(dependents._discovery, "find", lambda gvk: asyncio.sleep(0, served[gvk]))
+    monkeypatch.setattr(dependents._client, "list_page", list_page)
+    monkeypatch.setattr(dependents._store, "load", lambda: asyncio.sleep(0, ({WATCHED: {DEPLOYMENT.gvk}}, {})))
+    await dependents._resume()
+    assert dependents.is_resumed
+    assert dependents.unwatched(WATCHED) == [DEPLOYMENT.gvk]
+    dependents._ensure(WATCHED, DEPLOYMENT)
+    assert dependents.unwatched(WATCHED) == []
+
+
 async def test_a_removed_version_of_a_kind_is_not_missing_while_another_one_is_watched(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,8 @@ class Deployments:
     refused: tuple[str, ...] = ()
     """Namespaces in which the API server refuses to list Deployments."""
     is_resumed: bool = True
+    unwatched_kinds: tuple[GVK, ...] = ()
+    """Kinds that the API server refused to list at the start."""
     followers: dict[GVK, Callable[[ObjectRef | None], None]] = field(default_factory=dict)
     pods: list[Object] = field(default_factory=list)
     refusal: Exception | None = None
@@ -56,6 +58,9 @@ class Deployments:
 
     def kinds_of(self, _gvk: GVK) -> list[Deployments]:
         return [self]
+
+    def unwatched(self, _gvk: GVK) -> tuple[GVK, ...]:
+        return self.unwatched_kinds
 
     def is_listed(self, _namespace: str) -> bool:
         return self.listed
@@ -167,6 +172,20 @@ async def test_unknown_dependents_are_reported_as_such_and_end_no_result_of_the_
     following.deployments.refused = ("ns",)
     await asyncio.sleep(130)
     assert following.ready() == ("Unknown", "DependentsUnknown", "Deployment: forbidden")
+
+
+@pytest.mark.parametrize(("kind", "waits"), [(GVK("batch", "v1", "Job"), True), (GVK("", "v1", "Secret"), False)])
+async def test_an_object_is_not_ready_before_a_run_if_a_kind_was_refused_at_the_start(
+    following: Following, kind: GVK, *, waits: bool
+) -> None:
+    obj = following.bed.server.stored[KEY]
+    before = {"status": "False", "reason": "DependentsNotReady", "message": "Job a: failed", "observedGeneration": 1}
+    following.bed.server.put({**obj, "status": {"conditions": [{"type": "Ready", **before}]}})
+    following.deployments.unwatched_kinds = (kind,)
+    await following.change()
+    assert following.ready() == (("False", "DependentsNotReady", "Job a: failed") if waits else SUCCEEDED)
+    await following.run()
+    assert following.ready() == SUCCEEDED, "the run needed no object of this kind"
 
 
 async def test_a_refusal_in_a_further_namespace_counts_too(following: Following) -> None:
