@@ -136,17 +136,21 @@ def read(data: bytes) -> Object | None:
 
 
 def add(data: bytes, obj: Object) -> bytes:
-    """Add the owner references and annotations of `obj` to an object that `read` accepted."""
+    """Add the owner references and annotations of `obj` to an object that `read` accepted.
+
+    An annotation that `obj` does not have gets an empty value, because what is appended cannot remove it.
+    """
     current = _read(data)
     uids = {reference.get("uid") for reference in references_of(current)}
     annotations = annotations_of(current)
+    wanted = {**dict.fromkeys(annotations, ""), **annotations_of(obj)}
     more = b"".join(
         message(_REFERENCES, _reference(reference))
         for reference in references_of(obj)
         if reference.get("uid") not in uids
     ) + b"".join(
         message(_ANNOTATIONS, text(1, name) + text(2, value))
-        for name, value in annotations_of(obj).items()
+        for name, value in wanted.items()
         if annotations.get(name) != value
     )
     if not more:

@@ -218,6 +218,17 @@ async def test_a_watch_can_disable_annotations_about_owners(
     assert seen["metadata"].get("ownerReferences") == ([REFERENCE] if is_new or is_kept else None)
 
 
+async def test_annotations_about_owners_have_no_value_in_protobuf_where_the_watch_disables_them(stage: Stage) -> None:
+    noted = b"".join(message(12, text(1, name) + text(2, value)) for name, value in {"team": "a", **OF_OWNERS}.items())
+    raw = message(1, text(1, "a") + noted)
+    content = b"k8s\0" + message(1, text(1, "v1") + text(2, "ConfigMap")) + message(2, raw)
+    stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
+    seen = read((await send(stage, f"POST {PATH}", content, "Content-Type: application/vnd.kubernetes.protobuf")).body)
+    assert seen is not None
+    assert seen["metadata"]["annotations"] == {"team": "a", **dict.fromkeys(OF_OWNERS, "")}
+    assert seen["metadata"]["ownerReferences"] == [REFERENCE]
+
+
 async def test_a_list_loses_the_annotations_of_each_object(stage: Stage) -> None:
     items = [config_map(annotations=OF_OWNERS), config_map(annotations={"team": "a"})]
     stage.token = stage.identities.issue(stage.make_run(owner_annotations=False))
