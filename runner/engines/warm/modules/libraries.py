@@ -23,6 +23,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -83,7 +84,7 @@ def prepare_commands() -> None:
 
 
 def _only_umask(function: Any) -> int | None:
-    """Return the umask that a function of Ansible sets, -1 if it does nothing; None if it may do anything else."""
+    """Return the umask that a function of Ansible sets, or that it leaves; None if it may do anything else."""
     code = getattr(function, "__code__", None)
     if not isinstance(code, CodeType) or function.__module__ != "ansible.module_utils.basic":
         return None
@@ -91,8 +92,19 @@ def _only_umask(function: Any) -> int | None:
         return None
     umask = function.__closure__[0].cell_contents
     if not umask:
-        return -1
+        return _own_umask()
     return umask if type(umask) is int and umask > 0 else None
+
+
+def _own_umask() -> int | None:
+    """Return the umask of this process; None if the system does not tell it.
+
+    Given a umask, Python does not call posix_spawn, which makes commands ignore further signals.
+    """
+    for line in Path("/proc/self/status").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("Umask:"):
+            return int(line.split()[1], 8)
+    return None
 
 
 class _Yaml:

@@ -51,6 +51,15 @@ def test_a_command_of_a_module_starts_without_a_fork_and_has_its_umask(
     assert [options["preexec_fn"] for options in started] == [None]
 
 
+def test_a_command_of_a_module_has_the_same_signals_as_without_the_preparation(
+    module: basic.AnsibleModule, request: pytest.FixtureRequest
+) -> None:
+    shows_signals = ["/bin/grep", "Sig", "/proc/self/status"]
+    cold = module.run_command(shows_signals)
+    request.getfixturevalue("started")
+    assert module.run_command(shows_signals) == cold
+
+
 def test_a_command_that_does_not_exist_fails_as_before(started: Started, module: basic.AnsibleModule) -> None:
     with pytest.raises(FileNotFoundError):
         module.run_command(["/does/not/exist"], handle_exceptions=False)
