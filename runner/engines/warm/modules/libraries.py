@@ -97,7 +97,7 @@ def _only_umask(function: Any) -> int | None:
 
 
 def _own_umask() -> int | None:
-    """Return the umask of this process; None if the system does not tell it.
+    """Return the umask of this process; None if /proc does not contain it.
 
     Given a umask, Python does not call posix_spawn, which makes commands ignore further signals.
     """
