@@ -47,12 +47,13 @@ class Background:
             except Exception as error:  # noqa: BLE001 - a defect in one part must not end the others
                 if clock() - began > _SHOWN:
                     backoff.reset()
-                self._note(name, error)
+                self.note(name, error, "it begins again with backoff")
                 await asyncio.sleep(backoff.next())
             else:
                 return
 
-    def _note(self, name: str, error: Exception) -> None:
+    def note(self, name: str, error: Exception, effect: str) -> None:
+        """Log, count and show an error. `effect`: what follows it, for the log."""
         while isinstance(error, ExceptionGroup):
             error = error.exceptions[0]
         why = f"{type(error).__name__}: {error}"
@@ -62,7 +63,7 @@ class Background:
         if why != before:
             is_known = isinstance(error, OperatorError | OSError)
             _log.error(
-                "Background work failed; it begins again with backoff",
+                f"Background work failed; {effect}",
                 work=name,
                 error=why,
                 exc_info=None if is_known else error,

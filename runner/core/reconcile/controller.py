@@ -105,7 +105,11 @@ class Controller:
         if change.new is None:
             self._scope.registry.forget(change.key)
         for hooks in self._kind.hooks:
-            hooks.changed(change)
+            try:
+                hooks.changed(change)
+            except Exception as error:  # noqa: BLE001 - a defect of a feature must not cost an object its run
+                name = f"{self.watch.gvk.kind}/{type(hooks).__name__}"
+                self._scope.background.note(name, error, "the change is handled without it")
         reason = decisions.run_reason(self.watch, change, self._scope.marks, waits=change.key in self._waits)
         if reason is None or not (change.new is None or self._leadership.leads()):
             return

@@ -102,7 +102,7 @@ class Hooks:
         return Addition()
 
     def changed(self, change: Change) -> None:
-        """Handle a change of an object, before it starts a run. No requests."""
+        """Handle a change of an object, before it starts a run. No requests. An error does not prevent the run."""
 
     async def ready(self, key: ObjectKey) -> None:
         """Wait until everything is known that an attempt at an object needs."""

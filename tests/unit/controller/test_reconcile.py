@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from runner.core.engine.job import Job, Outcome, RunResult, canceled
-from runner.core.kube.cache import Cache
+from runner.core.kube.cache import Cache, Change
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt, Interim
 from runner.core.reconcile.decisions import Done, RequeueAfter
@@ -160,6 +160,29 @@ async def test_the_failure_of_a_feature_neither_loses_the_result_nor_repeats_the
     assert (entry.reason.value, entry.seconds > 3600) == (("periodic resync", True) if is_success else ("retry", False))
     assert [each.runs for each in bed.controller.queue._failures.values()] == ([] if is_success else [1])
     assert "A feature failed after the run" in capsys.readouterr().out
+
+
+class Confused(Hooks):
+    """A feature with a defect in its handling of changes."""
+
+    def changed(self, change: Change) -> None:
+        raise ValueError(f"generation {change.new.generation}" if change.new else "gone")
+
+
+@pytest.mark.virtual_time
+async def test_a_feature_that_cannot_handle_a_change_costs_the_object_no_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bed = Bed(watch_value(), Confused())
+    bed.server.create()
+    await bed.work(10)
+    bed.server.edit(generation=2)
+    await bed.work(10)
+    assert [job.generation for job in bed.engine.runs] == [1, 2]
+    name = f"background/{bed.scope.watch.gvk.kind}/Confused"
+    assert bed.scope.background.notes()[name] == "ValueError: generation 2"
+    output = capsys.readouterr().out
+    assert output.count("Background work failed; the change is handled without it") == output.count("Traceback") == 2
 
 
 class Missing(Hooks):
