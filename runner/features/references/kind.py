@@ -32,6 +32,8 @@ FEW = 8
 _GATHER = 0.02
 """Seconds to collect names before watches are opened, because most arrive together."""
 _RETRY = Backoff(0.2, cap=30.0)
+_REFUSED_FOR = 300.0
+"""Seconds until objects of a namespace are read again after a refusal, because an administrator can allow it."""
 
 _UNKNOWN = object()
 
@@ -82,8 +84,9 @@ class ReferenceKind:
         self._unread: OrderedDict[ObjectKey, ReferencedState | None] = OrderedDict()
         """Objects to read, each with its metadata. Those without metadata come first."""
         self._reading = asyncio.Event()
-        self._unreadable: set[str] = set()
-        """Namespaces in which the API server refuses reads."""
+        self._unreadable: dict[str, float] = {}
+        """Namespaces in which the API server refuses reads, each with the time of the next one."""
+        self._refusals = log.Once()
         self._log = log.get(__name__, gvk=str(gvk))
 
     def add(self, key: ObjectKey) -> None:
@@ -181,7 +184,7 @@ class ReferenceKind:
         unknown = [key for key in keys if key not in self._states]
         if not unknown or not self._wide[scope].watch.health.is_listed:
             return
-        if self._unreadable.intersection(key.namespace for key in unknown):
+        if not all(self._is_readable(key.namespace) for key in unknown):
             self._wide.pop(scope).task.cancel()
             self._wide[scope] = self._open_wide(group, scope)
         for key in unknown:
@@ -217,7 +220,7 @@ class ReferenceKind:
         new = None
         if obj is not None:
             new = ReferencedState.of(obj, self._gvk, whole=whole, uses_generation=self._uses_generation())
-        if new is not None and has_to_be_read(old, new) and key.namespace not in self._unreadable:
+        if new is not None and has_to_be_read(old, new) and self._is_readable(key.namespace):
             self._request_read(key, new)
             return
         change = ReferenceChange.of(old, new)
@@ -230,7 +233,7 @@ class ReferenceKind:
             self._on_change(ObjectRef(self._gvk, key), change)
 
     def _request_read(self, key: ObjectKey, known: ReferencedState | None) -> None:
-        if key.namespace not in self._unreadable:
+        if self._is_readable(key.namespace):
             self._unread[key] = known
             self._unread.move_to_end(key, last=known is not None)
             self._reading.set()
@@ -278,13 +281,17 @@ class ReferenceKind:
             self._unread.pop(key, None)
             self._saw(key, obj, whole=True)
 
+    def _is_readable(self, namespace: str) -> bool:
+        return self._unreadable.get(namespace, 0.0) <= asyncio.get_running_loop().time()
+
     def _refuse(self, namespace: str, error: ForbiddenError) -> None:
-        """Compare versions instead of content in a namespace from now on."""
-        self._unreadable.add(namespace)
+        """Compare versions instead of content in a namespace for some time."""
+        self._unreadable[namespace] = asyncio.get_running_loop().time() + _REFUSED_FOR
         effect = "changes of their status are not detected"
         if not self._uses_generation():
             effect = "changes of metadata also trigger runs"
-        self._log.warning(f"Cannot read referenced objects: {effect}", error=str(error))
+        if self._refusals.is_new((namespace, str(error))):
+            self._log.warning(f"Cannot read referenced objects: {effect}", error=str(error))
         for key in [key for key in self._unread if key.namespace == namespace]:
             known, old = self._unread.pop(key), self._states.get(key)
             if known is None:

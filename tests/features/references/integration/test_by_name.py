@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.features.references.kind import FEW
+from runner.values.errors import ForbiddenError
 from runner.values.objects import GVK, ObjectKey
 from tests.features.references.integration.bed import (
     CLUSTER_ROLE,
@@ -158,6 +161,41 @@ async def test_without_the_right_to_read_a_new_version_counts_as_a_change(
         await it.knows("two")
         await hand.patch(SECRET, "late", content("two"))
         await it.triggers(("two", "late may have changed"))
+
+
+async def test_a_right_to_read_that_is_granted_later_is_used_without_a_restart(
+    hand: Hand,
+    refer: Refer,
+    allow: Allow,
+    user: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runner.features.references.kind._REFUSED_FOR", 0.0)
+    await allow("list", "watch")
+    for name in MANY:
+        await hand.create(secret(name))
+    async with refer(by_path(SECRET), user=user) as it:
+        it.names("one", MANY)
+        await it.knows("one")
+        await until(lambda: "Cannot read referenced objects" in _logged(capsys), "the operator to say so")
+        await allow("get")
+        await until(partial(_can_read, it, MANY[3]), "the right to be effective")
+        await hand.patch(SECRET, MANY[3], LABEL)
+        await it.triggers(("one", f"{MANY[3]} may have changed"))
+        await it.has_read(MANY[3])
+        await hand.patch(SECRET, MANY[3], {"metadata": {"labels": {"seen": "again"}}})
+        await hand.patch(SECRET, MANY[3], content("two"))
+        await it.triggers(("one", f"{MANY[3]} changed"))
+
+
+async def _can_read(it: Referring, name: str) -> bool:
+    resource = await it.hand.discovery.find(SECRET)
+    with contextlib.suppress(ForbiddenError):
+        await it.client.get(resource, it.key(name))
+        it.client.read_names.clear()
+        return True
+    return False
 
 
 def _logged(capsys: pytest.CaptureFixture[str], seen: list[str] = []) -> str:  # noqa: B006 - gathers over calls
