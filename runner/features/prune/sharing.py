@@ -246,6 +246,7 @@ class OperatorUses:
             self._waiting[owner] = waits
         for ref in unknown:
             self.request_run(ref)
+        self.reconsider()  # a user can have ended its run since its uses were read
 
     def is_awaited(self, ref: ObjectRef) -> bool:
         """Return whether an object stays until this resource has completed a run."""

@@ -231,6 +231,16 @@ def test_a_resource_whose_uses_are_unknown_runs_once_and_the_owner_after_all_of_
     assert bed.runs() == [FREE]
 
 
+def test_a_user_that_ends_its_run_while_an_object_is_examined_lets_the_owner_run_again(bed: Bed) -> None:
+    for ref in (ONE, OTHER_KIND):
+        bed.run(ref)
+    bed.run(TWO, THEME)
+    others = bed.uses.others(ONE, uses(THEME))
+    bed.run(TWO)
+    bed.uses.wait(ONE, [(uses(THEME), others)])
+    assert bed.runs() == [FREE]
+
+
 @pytest.mark.parametrize(("why", "requested"), [("it failed", [FREE]), ("", [])])
 def test_a_complete_run_of_the_owner_examines_its_objects_itself(bed: Bed, why: str, requested: list[str]) -> None:
     for ref in (ONE, OTHER_KIND):
