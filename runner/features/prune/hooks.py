@@ -122,7 +122,8 @@ class Pruner(Hooks):
                 used=used,
                 gate=self._uses.gate,
             )
-        self._uses.began(ref, used, state.record if state is not None else None)
+        record = state.record if state is not None else None
+        self._uses.began(ref, used, record, is_read=state is not None and state.is_valid)
         return objects
 
     async def end(

@@ -117,6 +117,8 @@ class RecordState:
     """Number of unused objects that the last run reported."""
     has_run: bool = False
     """Whether a run was complete since the start."""
+    is_valid: bool = True
+    """Whether the stored record could be read."""
 
 
 class PruneRecords:
@@ -170,17 +172,18 @@ class PruneRecords:
             self._note_problem(key, str(error))
             return None
         self._problems.pop(key, None)
-        record = CreationRecord()
+        record, is_valid = CreationRecord(), True
         if text:
             try:
                 record = CreationRecord.parse(text)
             except ValueError as error:
+                is_valid = False
                 self._log.warning(
                     "The record of created objects is invalid: the objects in it are not pruned",
                     error=str(error),
                     **key._asdict(),
                 )
-        state = self._states[key] = RecordState(uid, record, text)
+        state = self._states[key] = RecordState(uid, record, text, is_valid=is_valid)
         return state
 
     async def store_intent(self, state: RecordState, owner: ObjectRef, guard: LeaseGuard) -> None:

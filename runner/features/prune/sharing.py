@@ -47,6 +47,8 @@ class ResourceUses:
     """Uses of the run in progress."""
     why: str = ""
     """Why the last run was incomplete."""
+    is_read: bool = True
+    """False if the uses before the start are unknown, because the record could not be read."""
 
     def is_used(self, is_used: IsUsed) -> bool:
         """Return whether the resource uses an object, as far as known."""
@@ -56,6 +58,8 @@ class ResourceUses:
         """Note the end of the run in progress. `why`: why it was incomplete; empty for a complete one."""
         if self.running is None:
             return
+        if not why and coverage.omissions and self.last is None and not self.is_read:
+            why = f"its record cannot be read, and in its last run, {coverage.omissions[0].what}"
         uses, self.running, self.why = UseDigests.of(self.running, coverage.tasks_at), None, why
         if why:
             since = uses if self.since is None else self.since.union(uses)
@@ -188,16 +192,21 @@ class OperatorUses:
         """Count the resources of a watch."""
         self._watched[gvk] = _Watched(existing)
 
-    def began(self, ref: ObjectRef, used: UsedObjects, record: CreationRecord | None = None) -> None:
-        """Note the begin of a run, which reports its uses to `used`. `record` has those before the start."""
+    def began(
+        self, ref: ObjectRef, used: UsedObjects, record: CreationRecord | None = None, *, is_read: bool = True
+    ) -> None:
+        """Note the begin of a run, which reports its uses to `used`. `record` has those before the start.
+
+        `is_read` is False if there may be another record, which cannot be read.
+        """
         uses = self._watched[ref.gvk].uses
         if ref.key in uses and uses[ref.key].uid != ref.uid:
             self.forget(ref.gvk, ref.key)
         resource_uses = uses.setdefault(ref.key, ResourceUses(ref.uid))
         resource_uses.ended("its last run was interrupted", Coverage())  # an attempt that was left by an error
-        if record is not None and resource_uses.last is None:
+        if record is not None and is_read and resource_uses.last is None:
             resource_uses.last, resource_uses.omitted = record.uses, record.omitted
-        resource_uses.running = used
+        resource_uses.running, resource_uses.is_read = used, is_read
 
     def ended(
         self,

@@ -24,7 +24,7 @@ from runner.features.prune.hooks import Pruner
 from runner.features.prune.record import CreationRecord
 from runner.features.prune.records import PruneDeletion, PruneRecords
 from runner.features.prune.run_objects import RunObjects
-from runner.features.prune.sharing import OperatorUses
+from runner.features.prune.sharing import OperatorUses, OtherUsers
 from runner.features.prune.status import PruneReport
 from runner.features.prune.uses import UsedObjects
 from runner.values.errors import ApiUnavailableError, ConflictError, KindNotFoundError, LeaseLostError, NotFoundError
@@ -456,6 +456,28 @@ async def test_a_storage_that_refuses_stops_no_run_and_is_reported(bed: Bed) -> 
     await bed.write(objects, "c")
     text = await bed.metrics.text()
     assert b'unrecorded_creations_total{GVK="cache.example.com/v1alpha1, Kind=Memcached",reason="storage"} 1.0' in text
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+async def test_of_a_resource_whose_record_cannot_be_read_a_run_that_omits_tasks_shows_no_use(
+    bed: Bed, *, is_refused: bool
+) -> None:
+    await bed.run("a", "b")
+    bed.restart()
+    kept, bed.cluster.records["owner"] = bed.cluster.records["owner"], "{"
+    if is_refused:
+        bed.cluster.refused = StateError("configmaps is forbidden", status=403)
+    omits = Coverage((Omission("x", "the include 'More' was skipped", 0),))
+    for _ in range(2):
+        await bed.run("b", coverage=omits)
+    other = ObjectRef(THINGS, ObjectKey("ns", "other"))
+    others = bed.uses.others(other, lambda uses: uses.has("configmaps", ObjectKey("ns", "a")))
+    why = "its record cannot be read, and in its last run, the include 'More' was skipped"
+    assert str(others) == f"kept until these resources complete a run: Memcached ns/one ({why})"
+    bed.cluster.refused, bed.cluster.records["owner"] = None, kept
+    await bed.run("b", coverage=omits if is_refused else Coverage())
+    others = bed.uses.others(other, lambda uses: uses.has("configmaps", ObjectKey("ns", "a")))
+    assert others == (OtherUsers(users=(OWNER.ref,)) if is_refused else OtherUsers())
 
 
 async def test_a_role_that_deletes_its_objects_leaves_no_entries(bed: Bed) -> None:
