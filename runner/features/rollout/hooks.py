@@ -135,6 +135,8 @@ class Rollout(Hooks):
         self._waiting: dict[ObjectKey, Wait] = {}
         self._target = ""
         """Content that this process rolls out."""
+        self._former: str | None = None
+        """Content of the rollout when this process read the state first."""
         self._writes = asyncio.Lock()
         self._gauges = [
             scope.metrics.gauge("ansible_operator_rollout_outdated", "Objects that did not run the content", ["GVK"]),
@@ -172,11 +174,11 @@ class Rollout(Hooks):
         """Return an attempt whose run an earlier operator began, with its content if this is certain.
 
         Each run of an object since it began in this rollout has the content of it. Any other one can have executed
-        other content: if the object is outdated, another run follows when its step comes.
+        other content, for example before the operator went back to this one: another run follows.
         """
         if state.content == target and member.uid in state.begun:
             return _executing(attempt, target)
-        if member.content != target:
+        if {member.content, self._former} != {target}:
             self._waiting.setdefault(attempt.key, _NO_WAIT)
         return attempt
 
@@ -242,6 +244,7 @@ class Rollout(Hooks):
 
     async def _load(self) -> State:
         self._state = await self._store.load()
+        self._former = self._state.content if self._former is None else self._former
         return self._state
 
     async def _start(self, member: Member, target: str, *, is_due: bool) -> Wait | None:

@@ -227,6 +227,20 @@ async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_an
     assert world.reason(0) == "Updated"
 
 
+async def test_a_run_of_the_new_content_that_continues_when_the_operator_goes_back_is_followed_by_one_of_the_old() -> None:
+    world = World()
+    world.store.change(State("2" * 24, stable=OLD, begun=frozenset({"uid-o0"}), limits=(1, 3, 4)))
+    world.content.value = OLD
+    found = [UnrecordedRun("ident", "token")]
+
+    async def resume(ref: ObjectRef, *_: Any) -> UnrecordedRun | None:
+        return found.pop() if found and ref.key.name == "o0" else None
+
+    cast("Any", world.bed.engine).resume = resume
+    await world.work(60)
+    assert world.ran.count("o0") == 2
+
+
 async def test_a_restart_begins_with_the_first_step_and_an_operator_confirms_the_state_that_it_is_asked_for() -> None:
     world = World()
     await world.work(60)
