@@ -210,6 +210,8 @@ class Rollout(Hooks):
         result, content = run.result, attempt.more.get(_CONTENT)
         if not content or attempt.is_stopped or result.lost or result.outcome is Outcome.CANCELED:
             return NOTHING
+        if self._target not in {"", content}:  # it was edited during the run: until now, the object was up to date
+            self._waiting.setdefault(attempt.key, _NO_WAIT)
         if result.outcome is not Outcome.SUCCEEDED:
             return StatusReport((not_updated(FAILED, content),))
         if result.unfinished:
@@ -252,8 +254,8 @@ class Rollout(Hooks):
         async with self._writes:
             for _ in range(_CONFLICTS):
                 state = self._state or await self._load()
-                if state.content != target and is_due:
-                    return None
+                if state.content != target:  # also if the content was edited after the last look
+                    return None if is_due else _OTHER_CONTENT
                 wait = None if is_due else self._wait(state, member)
                 if wait is not None or member.uid in state.begun:
                     return wait

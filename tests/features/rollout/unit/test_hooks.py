@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine.job import Outcome, UnrecordedRun
+from runner.core.engine.job import Outcome, RunResult, UnrecordedRun
 from runner.core.kube.watch_health import Unknown
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
@@ -227,7 +227,9 @@ async def test_a_run_that_an_earlier_operator_began_counts_for_its_rollout_or_an
     assert world.reason(0) == "Updated"
 
 
-async def test_a_run_of_the_new_content_that_continues_when_the_operator_goes_back_is_followed_by_one_of_the_old() -> None:
+async def test_a_run_of_the_new_content_that_continues_when_the_operator_goes_back_is_followed_by_one_of_the_old() -> (
+    None
+):
     world = World()
     world.store.change(State("2" * 24, stable=OLD, begun=frozenset({"uid-o0"}), limits=(1, 3, 4)))
     world.content.value = OLD
@@ -239,6 +241,43 @@ async def test_a_run_of_the_new_content_that_continues_when_the_operator_goes_ba
     cast("Any", world.bed.engine).resume = resume
     await world.work(60)
     assert world.ran.count("o0") == 2
+
+
+async def test_content_that_is_edited_when_a_step_begins_reaches_no_object_of_the_former_rollout() -> None:
+    world = World()
+    save = world.store.save
+
+    async def edited(state: State) -> None:
+        await save(state)
+        if state.step == 1 and world.content.value == NEW:
+            world.content.value = "2" * 24
+            world.bed.engine.outcome = Outcome.FAILED
+
+    cast("Any", world.store).save = edited
+    await world.work(60)
+    assert world.store.stored.failed == {"uid-o0"}
+    assert set(world.ran) == {"o0"}
+
+
+async def test_an_object_that_ran_content_that_was_edited_back_meanwhile_runs_again() -> None:
+    world = World()
+    run = world.bed.engine.run
+
+    async def long_run(*job: Any) -> RunResult:
+        result = await run(*job)
+        await asyncio.sleep(9)
+        return result
+
+    def edit() -> None:
+        assert world.ran == ["o0"]
+        world.content.value = OLD
+        world.bed.server.edit("o1", labels={"edited": "true"})
+
+    cast("Any", world.bed.engine).run = long_run
+    asyncio.get_running_loop().call_later(1.0, edit)
+    await world.work(60)
+    assert world.ran.count("o0") == 2
+    assert OLD in world.bed.server.condition("Updated", "o0")["message"]
 
 
 async def test_a_restart_begins_with_the_first_step_and_an_operator_confirms_the_state_that_it_is_asked_for() -> None:
