@@ -150,9 +150,10 @@ def _obstacle(task: Any, unforked: UnforkedTask, own: Iterable[str]) -> str:
 
 def _later_templates(task: Any) -> list[str]:
     """Return the templates of a task that Ansible may evaluate after its first module."""
-    values = [task.changed_when, task.failed_when, task.until]
+    values = [task.changed_when, task.failed_when, task.until, versions.projections(task)]
     if task.loop is not None:
-        values += [task.args, task.vars, task.when, task.environment]
+        control = task.loop_control
+        values += [task.args, task.vars, task.when, task.environment, control.label, control.break_when]
     return [*safe.texts(values)]
 
 
@@ -211,9 +212,8 @@ def _hook_loader(loader: Any, known: _KnownPlugins) -> None:
 
     @functools.wraps(get)
     def get_plugin(name: str, *args: Any, **kwargs: Any) -> Any:
-        if is_unforked():
-            known.check(name)
-        return known.get(name) if is_unforked() else get(name, *args, **kwargs)
+        # After its first module, a task continues here with any plugin.
+        return known.get(name) if is_unforked() and known.check(name) else get(name, *args, **kwargs)
 
     loader.get = get_plugin
 
@@ -231,12 +231,14 @@ class _KnownPlugins:
         self._unreadable: tuple[str, ...] | None = None
         """Files of the project whose names could not be determined."""
 
-    def check(self, name: str) -> None:
-        """Require a fork if this is not the name of a safe plugin."""
+    def check(self, name: str) -> bool:
+        """Return True if this is the name of a safe plugin. Otherwise require a fork."""
         collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
         known = not collection or collection in safe.COLLECTIONS
-        if not known or short in safe.FILTERS_TO_FORK or name in self.names_of_project():
-            need_fork("plugin")
+        if known and short not in safe.FILTERS_TO_FORK and name not in self.names_of_project():
+            return True
+        need_fork("plugin")
+        return False
 
     def get(self, name: str) -> Any:
         """Return a plugin that `check` accepted, as its loader would."""

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.playbook.task import Task
 from ansible.plugins.loader import filter_loader, lookup_loader
 from ansible.utils.display import Display
 
+from runner.engines.warm import versions
 from runner.engines.warm.patches import guard, safe
 from runner.engines.warm.patches.guard import NeedsFork, UnforkedTask
 from tests.kit.forks import in_a_fork, load_plugins, seen
@@ -150,6 +152,54 @@ def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tm
     assert checked("shout", tmp_path) == "NeedsFork('plugin')"
     assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
     assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
+
+
+@pytest.mark.lengthy
+def test_a_task_that_needs_a_filter_of_the_project_after_its_module_gets_it(tmp_path: Path) -> None:
+    text = "class FilterModule:\n    def filters(self):\n        return {'b64encode': str, 'shout': str}\n"
+    (tmp_path / "own.py").write_text(text, encoding="utf-8")
+
+    def act() -> object:
+        load_plugins()
+        filter_loader.add_directory(str(tmp_path))
+        guard._hook_loader(filter_loader, guard._KnownPlugins(filter_loader))
+        with guard.run_unforked(unforked()[0]):
+            guard.record_module_start()
+            return [filter_loader.get(name).j2_function(1) for name in ("shout", "b64encode")]
+
+    assert seen(act) == ["1", "1"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"changed_when": "1 | own"},
+        {"failed_when": "1 | own"},
+        {"until": "1 | own"},
+        {"loop": [1], "loop_control": {"label": "{{ 1 | own }}"}},
+        {"loop": [1], "loop_control": {"break_when": "1 | own"}},
+        {"loop": [1], "environment": {"A": "{{ 1 | own }}"}},
+        pytest.param(
+            {"register": {"it": "_task.result | own"}},
+            marks=pytest.mark.skipif(versions.CORE < (2, 21), reason="a newer form of `register`"),
+        ),
+    ],
+)
+def test_all_templates_after_the_module_of_a_task_are_searched(fields: dict[str, object]) -> None:
+    def act() -> object:
+        load_plugins()
+        task = Task.load({"command": "echo", **fields})
+        return safe.are_foreseeable(guard._later_templates(task), ["own"])
+
+    assert seen(act) is False
+
+
+def test_a_task_that_only_registers_its_result_is_not_searched() -> None:
+    def act() -> object:
+        load_plugins()
+        return guard._later_templates(Task.load({"command": "echo", "register": "it"}))
+
+    assert seen(act) == []
 
 
 @pytest.mark.lengthy
