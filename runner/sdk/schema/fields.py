@@ -10,6 +10,7 @@ Each part of an argument spec that a schema cannot express is reported as a warn
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -51,8 +52,8 @@ _BOOLEANS = {True: ("y", "yes", "on", "1", "true", "t", 1), False: ("n", "no", "
 _NOT_TEXT = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date"}
 _FITS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool) and -(1 << 63) <= value < 1 << 63,
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value),
     "boolean": lambda value: isinstance(value, bool),
     "array": lambda value: isinstance(value, list),
     "object": lambda value: isinstance(value, dict),
@@ -142,7 +143,7 @@ class SchemaMaker:
         default = option.get("default")
         if default is None:
             return
-        if isinstance(default, str) and "{{" in default:
+        if "{{" in str(default):
             self.problems.append(
                 f"{path}: the default {default!r} is skipped, because only the role can evaluate a template"
             )
@@ -152,6 +153,10 @@ class SchemaMaker:
             )
         elif "enum" in schema and default not in schema["enum"]:
             self.problems.append(f"{path}: the default {default!r} is skipped, because it is not one of the choices")
+        elif not _fits(default, schema):
+            self.problems.append(
+                f"{path}: the default {default!r} is skipped, because the API server would refuse a value in it"
+            )
         else:
             schema["default"] = default
 
@@ -172,6 +177,19 @@ def renamed(name: str) -> str:
     """Return what to do about an option that is no variable of a spec: a field with its name becomes another one."""
     variable = snake_case(name)
     return f"the role gets this field as the variable {variable}; name the option {variable}"
+
+
+def _fits(value: Any, schema: Json) -> bool:
+    """Return True if the API server accepts a value of this schema, with its items and fields, as a default."""
+    if ("type" in schema and not _FITS[schema["type"]](value)) or ("enum" in schema and value not in schema["enum"]):
+        return False
+    if isinstance(value, list):
+        return all(_fits(item, schema.get("items", {})) for item in value)
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or properties is None:
+        return True
+    is_complete = value.keys() >= set(schema.get("required", ()))
+    return is_complete and all(name in properties and _fits(item, properties[name]) for name, item in value.items())
 
 
 def _is_required(option: Any) -> bool:

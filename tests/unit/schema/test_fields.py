@@ -49,6 +49,14 @@ def properties(options: str, *, snake_case_parameters: bool = True) -> tuple[dic
             {"type": "array", "items": {"type": "string", "enum": ["a"]}, "default": ["a"]},
         ),
         (
+            "{type: list, elements: dict, options: {a: {type: int}}, default: [{a: 1}, {}]}",
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {"a": {"type": "integer", "format": "int64"}}},
+                "default": [{"a": 1}, {}],
+            },
+        ),
+        (
             "{type: list, elements: dict, options: {some_name: {required: true}}}",
             {
                 "type": "array",
@@ -77,6 +85,15 @@ def test_an_option_becomes_a_field(option: str, schema: dict[str, Any]) -> None:
         ("{type: int, default: many}", "the default 'many' is skipped, because its type is not integer"),
         ("{type: int, default: true}", "the default True is skipped, because its type is not integer"),
         ("{choices: [a], default: b}", "is not one of the choices"),
+        ("{type: list, default: ['{{ other }}']}", "only the role can evaluate a template"),
+        ("{type: dict, default: {a: {b: '{{ other }}'}}}", "only the role can evaluate a template"),
+        ("{type: list, elements: str, default: [80]}", "the API server would refuse a value in it"),
+        ("{type: list, elements: str, choices: [a], default: [b]}", "the API server would refuse a value in it"),
+        ("{type: dict, options: {a: {type: int}}, default: {a: many}}", "the API server would refuse a value in it"),
+        ("{type: dict, options: {http_port: {}}, default: {http_port: x}}", "the API server would refuse a value in it"),
+        ("{type: dict, options: {a: {required: true}}, default: {}}", "the API server would refuse a value in it"),
+        ("{type: int, default: 9223372036854775808}", "its type is not integer"),
+        ("{type: float, default: .inf}", "its type is not number"),
         ("{type: colour}", "unknown type 'colour'"),
     ],
 )
