@@ -70,7 +70,8 @@ class ArgumentSpecMaker:
         if text := str(schema.get("description") or "").strip():
             option["description"] = text.split("\n") if "\n" in text else text
         option |= self._typed(schema, path)
-        option["required"] = required
+        # The API server fills in a default, and Ansible refuses an option with both.
+        option["required"] = required and schema.get("default") is None
         if "default" in schema:
             option["default"] = schema["default"]
         if schema.get("format") == "password":

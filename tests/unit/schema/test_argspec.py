@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from runner.sdk.schema.argspec import ArgumentSpecMaker
 from runner.sdk.schema.fields import SchemaMaker
@@ -55,6 +56,14 @@ def test_fields_keep_their_spelling_where_the_watch_keeps_it() -> None:
     schema = {"properties": {"httpPort": {"type": "integer"}}}
     assert list(ArgumentSpecMaker(snake_case_parameters=False).spec(schema)["options"]) == ["httpPort"]
     assert list(ArgumentSpecMaker().spec(schema)["options"]) == ["http_port"]
+
+
+def test_a_required_field_with_a_default_becomes_an_option_that_ansible_accepts() -> None:
+    inner = {"type": "object", "required": ["class"], "properties": {"class": {"type": "string", "default": "fast"}}}
+    schema = {"required": ["size", "disk"], "properties": {"size": {"type": "integer", "default": 3}, "disk": inner}}
+    options = ArgumentSpecMaker().spec(schema)["options"]
+    assert ArgumentSpecValidator(options).validate({"size": 3, "disk": {"class": "fast"}}).error_messages == []
+    assert [options["size"]["required"], options["disk"]["required"]] == [False, True]
 
 
 def test_descriptions_of_several_lines_become_paragraphs() -> None:

@@ -90,7 +90,10 @@ def test_an_option_becomes_a_field(option: str, schema: dict[str, Any]) -> None:
         ("{type: list, elements: str, default: [80]}", "the API server would refuse a value in it"),
         ("{type: list, elements: str, choices: [a], default: [b]}", "the API server would refuse a value in it"),
         ("{type: dict, options: {a: {type: int}}, default: {a: many}}", "the API server would refuse a value in it"),
-        ("{type: dict, options: {http_port: {}}, default: {http_port: x}}", "the API server would refuse a value in it"),
+        (
+            "{type: dict, options: {http_port: {}}, default: {http_port: x}}",
+            "the API server would refuse a value in it",
+        ),
         ("{type: dict, options: {a: {required: true}}, default: {}}", "the API server would refuse a value in it"),
         ("{type: int, default: 9223372036854775808}", "its type is not integer"),
         ("{type: float, default: .inf}", "its type is not number"),
