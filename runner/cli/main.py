@@ -54,6 +54,12 @@ def _run_command(arguments: list[str]) -> int:
     except OperatorError as error:
         _print_errors(str(error))
         return FAILED
+    except OSError as error:
+        # A file of the user that a command for authors cannot use. Other errors are faults of this program.
+        if arguments[:1] == ["run"] or not isinstance(error.filename, str | os.PathLike):
+            raise
+        _print_errors(f"cannot read or write {error.filename}: {error.strerror}")
+        return FAILED
 
 
 def _dispatch(arguments: list[str]) -> int:

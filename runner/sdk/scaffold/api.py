@@ -21,6 +21,7 @@ from runner.sdk.scaffold.changeset import ChangeSet
 from runner.sdk.scaffold.names import Resource
 from runner.sdk.scaffold.project import Project
 from runner.values.errors import ConfigError
+from runner.values.objects import maps
 
 _WATCHES = PurePosixPath("watches.yaml")
 _WITHOUT_INVENTORY = {"spec_fields": "default: {}", "sample_spec": " {}", "arguments": "", "variables": ""}
@@ -265,4 +266,4 @@ def _entries(changes: ChangeSet) -> list[dict[str, Any]]:
         document = yaml.safe_load(changes.text(_WATCHES))
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{_WATCHES}: invalid YAML: {error}; run `ansible-operator validate` for details") from None
-    return [entry for entry in document or [] if isinstance(entry, dict)]
+    return maps(document)

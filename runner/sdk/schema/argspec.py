@@ -16,6 +16,7 @@ from typing import Any
 from runner.core.engine.params import snake_case
 from runner.sdk.schema import rules
 from runner.sdk.schema.fields import Json
+from runner.values.objects import mapping, maps
 
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict"}
 _SUPPORTED = frozenset(
@@ -44,7 +45,7 @@ class ArgumentSpecMaker:
         return self._object(schema, "spec")
 
     def _object(self, schema: Mapping[str, Any], path: str) -> Json:
-        properties: Mapping[str, Any] = schema.get("properties") or {}
+        properties = mapping(schema.get("properties"))
         required = set(schema.get("required") or ())
         options: Json = {}
         names: dict[str, str] = {}
@@ -56,9 +57,9 @@ class ArgumentSpecMaker:
                 )
                 continue
             names[key] = name
-            options[name] = self._option(value, f"{path}.{key}", required=key in required)
+            options[name] = self._option(mapping(value), f"{path}.{key}", required=key in required)
         spec: Json = {"options": options}
-        for key, group in self._rules(schema.get("x-kubernetes-validations") or (), names, path):
+        for key, group in self._rules(maps(schema.get("x-kubernetes-validations")), names, path):
             if key == "required_by":
                 spec.setdefault(key, {}).update(group)
             else:

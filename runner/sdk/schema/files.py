@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile import edits, nodes
+from runner.base.yamlfile import edits, nodes, tree
 from runner.base.yamlfile.tree import Problem, Problems
 from runner.core.watches.watch import Role, Watch
 from runner.sdk.schema import rules
 from runner.sdk.schema.argspec import ArgumentSpecMaker
 from runner.sdk.schema.fields import ANYTHING, Json, SchemaMaker, unquoted_choices
 from runner.values.errors import ConfigError
-from runner.values.objects import GVK
+from runner.values.objects import GVK, mapping, maps
 
 _SPECS = ("meta/argument_specs.yml", "meta/argument_specs.yaml")
 _RULES = "meta/crd_validations.yml"
@@ -73,7 +73,7 @@ def generate_argspecs(watches: Iterable[Watch], folder: Path, within: Path) -> l
                 f"{watch.gvk}: the role {role} is outside of the project; copy it, or wrap it in a role of the project"
             )
         path = next((role / name for name in _SPECS if (role / name).exists()), role / _SPECS[0])
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        text = tree.read(path, str(path)) if path.exists() else ""
         known = generated.get(path, Generated(path, text, text, ()))
         reader = ArgumentSpecMaker(watch.snake_case_parameters)
         arguments = reader.spec(spec_of(folder, watch.gvk))
@@ -86,7 +86,10 @@ def complete_samples(watches: Iterable[Watch], folder: Path, samples: Path) -> l
     """Add the required options of the CRDs to samples with an empty spec, with values to edit. Return changed files."""
     changed = []
     for path, watch in product(sorted(samples.glob("*.yaml")), watches):
-        head, empty, rest = path.read_text(encoding="utf-8").partition("\nspec: {}\n")
+        try:
+            head, empty, rest = tree.read(path, str(path)).partition("\nspec: {}\n")
+        except ConfigError:
+            continue  # the check of the samples reports it
         api_version, kind = map(edits.scalar, (watch.gvk.api_version, watch.gvk.kind))
         if empty and f"apiVersion: {api_version}\nkind: {kind}\n" in head:
             values = _example(spec_of(folder, watch.gvk))
@@ -123,11 +126,10 @@ def _extended(text: str, arguments: Json, given: frozenset[str], file: str) -> s
 def spec_of(folder: Path, gvk: GVK) -> Json:
     """Return the schema of a kind's `spec` in its CRD."""
     path, text = find_crd(folder, gvk)
-    for version in yaml.safe_load(text)["spec"].get("versions") or ():
+    for version in maps(yaml.safe_load(text)["spec"].get("versions")):
         if version.get("name") == gvk.version:
-            whole = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            spec: Json = (whole.get("properties") or {}).get("spec") or {}
-            return spec
+            whole = mapping(mapping(version.get("schema")).get("openAPIV3Schema"))
+            return mapping(mapping(whole.get("properties")).get("spec"))
     raise ConfigError(f"{path}: the CRD has no version {gvk.version}")
 
 
@@ -171,7 +173,7 @@ def _further(role: Path) -> list[dict[str, str]]:
     """Return the rules that users wrote: a list of `rule` and `message`."""
     document = _load(role / _RULES)
     entries = [] if document is None else document
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "rule" in entry for entry in entries):
+    if not isinstance(entries, list) or any(not isinstance(mapping(entry).get("rule"), str) for entry in entries):
         raise ConfigError(f"{role / _RULES}: must be a list of rules; each is a map with `rule` and `message`")
     return entries
 

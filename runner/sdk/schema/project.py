@@ -131,7 +131,10 @@ class _Crds:
         """Read the CRDs of a project."""
         crds = cls()
         for source, root in _documents(cwd / _CRDS, cwd, problems):
-            crds.add(source, root)
+            try:
+                crds.add(source, root)
+            except ValueError as error:  # a value that JSON cannot represent
+                problems.errors.append(Problem(source.file, source.line(root.start_mark), "", str(error)))
         return crds
 
     def check_samples(self, cwd: Path, problems: Problems) -> None:
@@ -140,7 +143,7 @@ class _Crds:
             self.check_sample(source, root, problems)
 
     def add(self, source: SourceText, root: yaml.Node) -> None:
-        """Add a CRD. Other objects are ignored."""
+        """Add a CRD. Other objects are ignored. Raises ValueError for a value that JSON cannot represent."""
         try:
             document = tree.plain(root)
             if document["kind"] != "CustomResourceDefinition":
@@ -150,7 +153,7 @@ class _Crds:
             versions = {
                 str(version["name"]): _schema_of(version) for version in spec["versions"] if version.get("served", True)
             }
-        except (KeyError, TypeError, AttributeError, ValueError):
+        except (KeyError, TypeError, AttributeError):
             return  # not a CRD in the form of apiextensions.k8s.io/v1, which the API server would reject
         self.kinds.setdefault(name, {}).update(versions)
         self.files[name] = source.file

@@ -167,7 +167,10 @@ def _crd(folder: Path, gvk: GVK) -> _Crd | None:
     node = files.spec_node(text, gvk.version)
     if not isinstance(node, yaml.MappingNode):
         return None
-    schema: dict[str, Any] = tree.plain(node)
+    try:
+        schema: dict[str, Any] = tree.plain(node)
+    except ValueError:
+        return None  # a value that JSON cannot represent: the check of the CRDs reports it
     lines = {str(key.value): key.start_mark.line + 1 for key, _ in nodes.pairs(nodes.at(node, "properties"))}
     return _Crd(path, lines, bool(lines) and not schema.get("x-kubernetes-preserve-unknown-fields"))
 

@@ -431,6 +431,14 @@ def test_an_invalid_project_file_is_an_error(folder: Path, typed: Type, text: st
     assert why in err
 
 
+@pytest.mark.parametrize("text", ["true", "5", "a: 1"])
+def test_a_watches_file_that_is_no_list_is_an_error(folder: Path, begun: Type, text: str) -> None:
+    (folder / "watches.yaml").write_text(text)
+    code, _, err = begun("create api --group cache --kind Kind")
+    assert code == 2
+    assert "watches.yaml" in err
+
+
 def test_other_entries_of_the_project_file_are_kept(folder: Path, begun: Type) -> None:
     path = folder / "PROJECT"
     path.write_text(path.read_text() + "multigroup: true\nresources:\n- {kind: Old, group: g, version: v1, extra: 1}\n")

@@ -191,6 +191,34 @@ def test_a_crd_without_fields_generates_no_argument_spec(typed: Type) -> None:
     assert not SPECS.exists()
 
 
+@pytest.mark.parametrize(
+    ("versions", "why"),
+    [
+        ([{"name": "v1alpha1", "schema": {"openAPIV3Schema": {"properties": {"spec": {"properties": []}}}}}], ""),
+        (["v1alpha1"], "the CRD has no version v1alpha1"),
+        (3, "the CRD has no version v1alpha1"),
+    ],
+)
+def test_a_crd_of_another_shape_is_no_crash(typed: Type, versions: object, why: str) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"] = versions
+    CRD.write_text(yaml.safe_dump(crd))
+    code, _, err = typed("generate argspec")
+    assert (code, why in err) == (2 if why else 0, True)
+
+
+def test_a_field_without_a_schema_accepts_any_value() -> None:
+    assert ArgumentSpecMaker().spec({"properties": {"size": None}})["options"] == {
+        "size": {"type": "raw", "required": False}
+    }
+
+
+def test_an_argument_spec_in_another_encoding_is_an_error(typed: Type) -> None:
+    SPECS.write_bytes(b"# caf\xe9\n")
+    code, _, err = typed("generate argspec")
+    assert (code, "invalid UTF-8" in err) == (2, True)
+
+
 def test_options_in_flow_style_are_an_error_with_the_lines_to_add(typed: Type) -> None:
     give_schema(SCHEMA)
     SPECS.write_text("argument_specs: {main: {options: {size: {type: int}}}}\n")

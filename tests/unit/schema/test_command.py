@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,23 @@ def test_choices_of_text_that_yaml_reads_as_another_type_need_quotes(typed: Type
         assert typed(command)[2].splitlines() == [f"{SPECS}:3: warning: {line}" for line in (boolean, number)]
 
 
+def test_a_file_that_cannot_be_written_is_an_error_with_its_cause(typed: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    specs(options={"size": {"type": "int"}})
+    monkeypatch.setattr(Path, "write_text", refuse)
+    assert typed("generate crds") == (1, "", f"error: cannot read or write {CRD}: Permission denied\n")
+
+
+def test_a_sample_in_another_encoding_is_reported_and_the_crds_are_written(typed: Type) -> None:
+    specs(options={"size": {"type": "int", "required": True}})
+    SAMPLE.with_name("a.yaml").write_bytes(b"a: \xe9\n")
+    code, out, err = typed("generate crds")
+    assert (code, f"changed  {SAMPLE}: required options" in out) == (0, True)
+    assert "a.yaml: error: invalid UTF-8" in err
+
+
 @pytest.mark.lengthy
 @pytest.mark.parametrize(
     ("break_it", "why"),
@@ -144,6 +162,7 @@ def test_choices_of_text_that_yaml_reads_as_another_type_need_quotes(typed: Type
         ),
         (lambda: SPECS.write_text("a: 1"), "`argument_specs` must be a map"),
         (lambda: (SPECS.parent / "crd_validations.yml").write_text("a: 1"), "must be a list of rules"),
+        (lambda: (SPECS.parent / "crd_validations.yml").write_text("- rule: 3"), "must be a list of rules"),
         (lambda: Path("watches.yaml").write_text("[]"), "has no watches"),
     ],
 )

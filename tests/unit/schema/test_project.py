@@ -76,6 +76,13 @@ def test_a_project_whose_watches_and_samples_fit_its_crds_has_no_error(errors: A
     assert errors() == []
 
 
+def test_a_number_of_a_crd_that_json_cannot_represent_is_an_error(errors: Any) -> None:
+    crd = yaml.safe_load(CRD.read_text())
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["default"] = {"size": float("inf")}
+    CRD.write_text(yaml.safe_dump(crd))
+    assert f"{CRD}:1: error: number .inf cannot be represented in JSON" in errors()
+
+
 def test_a_watched_kind_without_a_crd_is_an_error_with_the_kind_that_was_meant(errors: Any) -> None:
     give_watch(kind="Memcache")
     (error,) = errors()
