@@ -15,7 +15,7 @@ from runner.base.config import commands
 from runner.base.config.commands import Subparsers
 from runner.base.page import plural
 from runner.values.errors import ConfigError
-from runner.values.objects import mapping
+from runner.values.objects import mapping, maps
 
 if TYPE_CHECKING:
     from runner.core.kube.rights import Right
@@ -95,17 +95,18 @@ def _granted(folders: Iterable[Path]) -> Iterator[Mapping[str, Any]]:
     deployments = (mapping(document.get("spec")) for document in documents if document.get("kind") == "Deployment")
     pods = [mapping(mapping(spec.get("template")).get("spec")) for spec in deployments]
     accounts = {str(pod.get("serviceAccountName") or "default") for pod in pods if pod}  # a patch can have no pod
-    bound = {
-        (document["roleRef"]["kind"], document["roleRef"]["name"])
+    bound = [
+        (reference.get("kind"), reference.get("name"))
         for document in documents
         if document.get("kind") in {"RoleBinding", "ClusterRoleBinding"}
-        and any(
-            subject["kind"] == "ServiceAccount" and (subject["name"] in accounts or not accounts)
-            for subject in document.get("subjects") or ()
+        for reference in [mapping(document.get("roleRef"))]
+        if any(
+            subject.get("kind") == "ServiceAccount" and (subject.get("name") in accounts or not accounts)
+            for subject in maps(document.get("subjects"))
         )
-    }
+    ]
     for document in documents:
-        if (document.get("kind"), document.get("metadata", {}).get("name")) in bound:
+        if (document.get("kind"), mapping(document.get("metadata")).get("name")) in bound:
             yield document
 
 
@@ -118,8 +119,8 @@ def _missing(recorded: set[Right], roles: Sequence[Mapping[str, Any]]) -> set[Ri
     watched = {right.namespace for right in recorded if right.verb == "watch"}
 
     def is_granted(right: Right, role: Mapping[str, Any]) -> bool:
-        rules = role.get("rules") or ()
-        if role["kind"] == "ClusterRole":
+        rules = maps(role.get("rules"))
+        if role.get("kind") == "ClusterRole":
             return any(_grants(rule, right) for rule in rules)
         is_own = bool(right.namespace) and right.namespace not in watched
         return is_own and any(_grants({**rule, "resourceNames": []}, right) for rule in rules)

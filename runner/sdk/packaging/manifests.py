@@ -15,6 +15,7 @@ import yaml
 from runner.base.yamlfile import edits
 from runner.sdk.devcluster.cluster import find_kubectl
 from runner.values.errors import ConfigError
+from runner.values.objects import mapping
 
 _SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
 _Key = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
@@ -43,9 +44,21 @@ _MINUTE = 60
 def read(file: str | None, folder: str) -> list[Json]:
     """Return the documents of a file, of standard input (`-`), or of the output of kustomize for a folder."""
     try:
-        return [document for document in yaml.load_all(_text(file, folder), edits.Loader) if document]
+        documents = [document for document in yaml.load_all(_text(file, folder), edits.Loader) if document]
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file or folder}: invalid YAML: {error}") from None
+    if problem := next(filter(None, map(_problem, documents)), ""):
+        raise ConfigError(f"{file or folder}: {problem}")
+    return documents
+
+
+def _problem(document: Any) -> str:
+    """Return which field of a manifest is missing that a package depends on; empty if none is."""
+    name, kind = mapping(mapping(document).get("metadata")).get("name"), mapping(document).get("kind")
+    if not name or not kind:
+        return f"found {kind or 'a document'} without {'metadata.name' if kind else 'kind'}; remove it, or complete it"
+    is_bound = {"kind", "name"} <= mapping(document.get("roleRef")).keys()
+    return "" if is_bound or not str(kind).endswith("RoleBinding") else f"{kind} {name} has no roleRef.kind and name"
 
 
 def version(given: str | None, flag: str) -> str:
@@ -74,6 +87,10 @@ def _text(file: str | None, folder: str) -> str:
             return Path(file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from None
+    if not Path(folder).is_dir():
+        raise ConfigError(
+            f"no folder {folder} in {Path.cwd()}; run the command in a project's folder, or set --manifests"
+        )
     named = os.environ.get("KUBECTL")
     kubectl = shutil.which(named) if named else find_kubectl(os.environ)
     if kubectl is None:

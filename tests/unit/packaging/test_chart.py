@@ -249,6 +249,28 @@ def test_invalid_arguments_are_an_error_and_write_nothing(typed: Type, line: str
     assert not Path("dist").exists()
 
 
+@pytest.mark.parametrize(
+    ("document", "why"),
+    [
+        (["a"], "found a document without kind; remove it, or complete it"),
+        ({"kind": "List", "items": []}, "found List without metadata.name; remove it, or complete it"),
+        (obj("ClusterRoleBinding", "a", subjects=[]), "ClusterRoleBinding shop-a has no roleRef.kind and name"),
+    ],
+)
+def test_a_manifest_without_a_field_that_packages_depend_on_is_an_error(typed: Type, document: Any, why: str) -> None:
+    for command in ("chart", "bundle", "manifests --namespaces a"):
+        code, _, err = typed(f"generate {command} --manifests -", [deployment(), document])
+        assert (code, err) == (2, f"error: -: {why}\n")
+
+
+def test_outside_of_a_project_the_error_of_generate_manifests_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^no folder config/default in .*; run the command in a project's folder"):
+        manifests.read(None, "config/default")
+
+
 def test_a_kustomization_whose_remote_base_does_not_answer_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,21 @@ def test_a_role_of_the_operators_own_namespace_grants_nothing_in_a_watched_one()
     }
 
 
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "{kind: ClusterRole, metadata: , rules: []}",
+        "{kind: ClusterRoleBinding, metadata: {name: a}, subjects: [{kind: ServiceAccount, name: controller-manager}]}",
+        "{kind: ClusterRoleBinding, roleRef: {kind: ClusterRole, name: a}, subjects: [{name: controller-manager}, x]}",
+        "{kind: ClusterRole, metadata: {name: manager-role}, rules: {verbs: [get]}}",
+    ],
+)
+def test_a_manifest_of_another_shape_grants_nothing(manifest: str) -> None:
+    ROLE.with_name("odd.yaml").write_text(manifest)
+    assert merge(Right("", "", "apps", "deployments", "create")) == 0
+    assert "deployments" in ROLE.read_text()
+
+
 def test_roles_for_users_of_the_kind_are_not_the_operators() -> None:
     assert merge(Right("", "", GROUP, "memcacheds", "deletecollection")) == 0
     assert "deletecollection" in ROLE.read_text()
