@@ -136,7 +136,7 @@ class _Chart:
         kind, name = str(document.get("kind")), _name(document)
         if kind == "CustomResourceDefinition":
             return f"crd-{name}.yaml", _crd(document)
-        path = f"{kind.lower()}-{name.removeprefix(self._prefix)}.yaml"
+        path = f"{kind.lower()}-{name.removeprefix(self._prefix).lstrip('-') or name}.yaml"
         if kind in _BINDINGS | _ROLES:
             return path, self._right(document)
         marks = Placeholders()
@@ -205,7 +205,9 @@ class _Chart:
         return marks.write(made)
 
     def _name_of(self, name: str) -> str:
-        return f'{{{{ include "{self._release.name}.fullname" $ }}}}-{name.removeprefix(self._prefix)}'
+        # The name of a Deployment that does not end with MANAGER is the prefix itself.
+        rest = name.removeprefix(self._prefix).lstrip("-")
+        return f'{{{{ include "{self._release.name}.fullname" $ }}}}{"-" if rest else ""}{rest}'
 
     def _renamed(self, value: Any, marks: Placeholders) -> Any:
         """Return a copy with the names and the namespace of the release."""

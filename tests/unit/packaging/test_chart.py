@@ -48,6 +48,15 @@ def test_names_and_the_namespace_are_those_of_the_release_in_all_values() -> Non
     assert "else: shop-x\n" in text
 
 
+def test_a_deployment_by_another_name_gives_names_that_kubernetes_accepts() -> None:
+    services = [obj("Service", name, spec={}) for name in ("operator", "operator-metrics")]
+    made = {path.name: text for path, text in chart.make([deployment("operator"), *services], RELEASE).items()}
+    fullname = '{{ include "shop.fullname" $ }}'
+    assert f"\n  name: {fullname}\n" in made["deployment-shop-operator.yaml"]
+    assert f"\n  name: {fullname}\n" in made["service-shop-operator.yaml"]
+    assert f"\n  name: {fullname}-metrics\n" in made["service-metrics.yaml"]
+
+
 def test_text_that_looks_like_a_number_or_a_boolean_of_helm_remains_text() -> None:
     text = texts(obj("ConfigMap", "config", data={"commit": "1234e56", "y": "n"}))["configmap-config.yaml"]
     assert "data:\n  commit: '1234e56'\n  'y': 'n'\n" in text
