@@ -27,9 +27,8 @@ chart values. The last git tag (v1.2.3) sets the chart's version and app version
 _BUNDLE = """\
 Write an OLM bundle to bundle/ and bundle.Dockerfile from the output of `kubectl kustomize config/manifests`: the
 ClusterServiceVersion with kinds, examples, permissions and Deployment, the CRDs, and the catalog metadata. Edit the
-operator's description in config/manifests/bases; the first run creates it. The bundle is checked by the rules of
-catalogs; nothing is written if it breaks one."""
-
+operator's description in config/manifests/bases; the first run creates it. `operator-sdk bundle validate` checks the
+bundle by the rules of catalogs."""
 _MANIFESTS = """\
 Write the output of `kubectl kustomize config/default` for an operator that watches a few namespaces to standard output.
 The operator gets a Role in each of these namespaces, and a ClusterRole only for cluster-scoped resources."""
