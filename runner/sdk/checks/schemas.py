@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runner.base.yamlfile import nodes
+from runner.base.yamlfile import nodes, tree
 from runner.base.yamlfile.tree import Problem, Problems
 from runner.compatibility.validation import ValidationResult
 from runner.core.engine.params import object_key, snake_case
@@ -151,7 +151,12 @@ class _Specs:
                 self._add(self.problems.warnings, key, message)
 
     def _options(self, holder: yaml.Node) -> None:
-        for name, option in nodes.pairs(nodes.at(holder, "options")):
+        options = nodes.at(holder, "options")
+        if isinstance(options, yaml.SequenceNode):
+            self._add(self.problems.errors, options, "options: found a list, expected a mapping of options")
+        for name, option in nodes.pairs(options):
+            if not isinstance(option, yaml.MappingNode):
+                self._add(self.problems.errors, name, f"{name.value}: found {tree.kind_of(option)}, expected a mapping")
             self._keys(option, _OF_OPTION)
             for key in ("type", "elements"):
                 node = nodes.at(option, key)

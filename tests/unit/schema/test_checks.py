@@ -48,6 +48,15 @@ def test_keys_and_types_that_ansible_does_not_know_have_their_line(problems: Any
     ]
 
 
+def test_options_with_which_ansible_fails_are_errors_with_their_line(problems: Any) -> None:
+    for line in ("a: int", "a:", "a: {type: dict, options: {b: [int]}}"):
+        SPECS.write_text(f"argument_specs:\n  main:\n    options:\n      {line}\n")
+        option = "b" if "b" in line else "a"
+        assert [each[:12] for each in problems() if "expected a mapping" in each] == [f"4: error: {option}:"]
+    SPECS.write_text("argument_specs:\n  main:\n    options: [a]\n")
+    assert problems()[0] == "3: error: options: found a list, expected a mapping of options"
+
+
 @pytest.mark.lengthy
 def test_a_crd_is_outdated_until_it_is_generated_and_may_contain_more(typed: Type, problems: Any) -> None:
     options: dict[str, Any] = {"size": {"type": "int", "choices": [1, 3], "required": True}}
