@@ -246,16 +246,6 @@ def run_worker(worker: Any) -> None:
             task_context._new_secrets.unregister()
 
 
-def projections(task: Any) -> Mapping[str, str]:
-    """Return the expressions that a task registers; since ansible-core 2.21, and not the whole result."""
-    if CORE < (2, 21):
-        return {}
-    from ansible._internal._task import POLYMORPHIC_RESULT_EXPRESSION  # noqa: PLC0415 - since 2.21
-
-    registered = (task.register or {}).items()
-    return {name: expression for name, expression in registered if expression != POLYMORPHIC_RESULT_EXPRESSION}
-
-
 def is_validated(kind: Any) -> bool:
     """Return True if all attributes of a class of playbook objects are validated, not only those that always are."""
     if not TAGGED:

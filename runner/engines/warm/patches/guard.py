@@ -35,6 +35,8 @@ from runner.engines.warm.stamps import Stamp, is_settled, stamp
 _CONNECTIONS = frozenset({"local", "ssh"})
 _OF_CORE = "ansible.builtin."
 """Prefix of the names of ansible-core's own plugins."""
+_WHOLE_RESULT = "_task.polymorphic_result"
+"""Expression of ansible-core for `register` with one name. Others are searched for the project's plugins."""
 _NAMES_WITHIN = 10.0
 """Seconds in which a child process loads the project's plugins. Another thread can hold a lock that the child needs."""
 
@@ -148,9 +150,15 @@ def _obstacle(task: Any, unforked: UnforkedTask, own: Iterable[str]) -> str:
     return "plugin" if is_unsafe else ""
 
 
+def _projections(registered: Any) -> list[str]:
+    """Return the expressions that a task registers, instead of its whole result; since ansible-core 2.21."""
+    expressions = registered.values() if isinstance(registered, Mapping) else ()
+    return [expression for expression in expressions if expression != _WHOLE_RESULT]
+
+
 def _later_templates(task: Any) -> list[str]:
     """Return the templates of a task that Ansible may evaluate after its first module."""
-    values = [task.changed_when, task.failed_when, task.until, versions.projections(task)]
+    values = [task.changed_when, task.failed_when, task.until, _projections(task.register)]
     if task.loop is not None:
         control = task.loop_control
         values += [task.args, task.vars, task.when, task.environment, control.label, control.break_when]
