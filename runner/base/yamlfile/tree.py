@@ -108,7 +108,10 @@ class Problems:
 
 def _also(first: Problem, others: list[Problem]) -> str:
     """Return the further places of a problem; empty if there is none."""
-    places = [f"line {other.line}" if other.file == first.file else f"{other.file}:{other.line}" for other in others]
+    places = [
+        f"line {other.line}" if other.file == first.file else f"{other.file}:{other.line}".removesuffix(":0")
+        for other in others
+    ]
     more = [f"{len(places) - _PLACES} more"] if len(places) > _PLACES else []
     return f" (also in {', '.join([*places[:_PLACES], *more])})" if places else ""
 

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -167,12 +166,9 @@ def _crd(folder: Path, gvk: GVK) -> _Crd | None:
     node = files.spec_node(text, gvk.version)
     if not isinstance(node, yaml.MappingNode):
         return None
-    try:
-        schema: dict[str, Any] = tree.plain(node)
-    except ValueError:
-        return None  # a value that JSON cannot represent: the check of the CRDs reports it
+    kept = nodes.at(node, "x-kubernetes-preserve-unknown-fields")
     lines = {str(key.value): key.start_mark.line + 1 for key, _ in nodes.pairs(nodes.at(node, "properties"))}
-    return _Crd(path, lines, bool(lines) and not schema.get("x-kubernetes-preserve-unknown-fields"))
+    return _Crd(path, lines, bool(lines) and (kept is None or not tree.plain(kept)))
 
 
 def _own_texts(content: Path) -> Iterator[str]:

@@ -186,6 +186,11 @@ def test_a_report_has_errors_first_hints_last_and_each_message_once() -> None:
     assert problems.report(strict=True) == [("error", line.format("error")) for line in lines]
 
 
+def test_a_place_without_a_line_has_no_line_0() -> None:
+    problems = tree.Problems([tree.Problem(f"{name}.yml", 0, "", "not text") for name in "ab"])
+    assert problems.report(strict=False) == [("error", "a.yml: error: not text (also in b.yml)")]
+
+
 TABS = "indent with spaces, not with tabs"
 
 
