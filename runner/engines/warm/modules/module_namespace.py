@@ -31,7 +31,7 @@ from typing import Any, TypeAlias
 from runner.engines.warm.modules.payload import Entry, Payload, digest_of
 
 _OURS = ("ansible", "ansible_collections")
-
+_DEPRECATOR = "ansible.module_utils._internal._deprecator"
 
 Codes: TypeAlias = Mapping[tuple[str, bytes], CodeType]
 """Compiled code by path and digest, because a file can change."""
@@ -258,3 +258,17 @@ def take(namespace: ModuleNamespace, payload: Payload, archive: str) -> None:
         sys.modules.pop(name, None)
     sys.path.insert(0, archive)
     sys.meta_path.insert(0, Finder(entries, namespace.codes, {payload.name: archive}))
+    if _DEPRECATOR in entries:
+        with contextlib.suppress(Exception):  # the module reports what it cannot import
+            _name_files(importlib.import_module(_DEPRECATOR), entries)
+
+
+def _name_files(deprecator: Any, entries: Mapping[str, Entry]) -> None:
+    """Let Ansible recognize files by the place that they would have in the archive; since ansible-core 2.19.
+
+    It names the module or library that deprecates something by the file of the caller.
+    """
+    root = deprecator._ANSIBLE_MODULE_BASE_PATH.parent  # noqa: SLF001 - there is no public name
+    named = deprecator._path_as_core_plugininfo  # noqa: SLF001 - as above
+    places = {entry.path: f"{root}/{name.replace('.', '/')}.py" for name, entry in entries.items()}
+    deprecator._path_as_core_plugininfo = lambda path: named(places.get(path, path))  # noqa: SLF001 - as above

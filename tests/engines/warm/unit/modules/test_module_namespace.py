@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from runner.engines.warm import versions
 from runner.engines.warm.modules import module_namespace
 from runner.engines.warm.modules.module_namespace import ModuleNamespace
 from runner.engines.warm.modules.payload import Entry, Payload, digest_of
-from tests.kit.forks import in_a_fork
+from tests.kit.forks import in_a_fork, seen
 
 UTILS = "ansible_collections.own.utils"
 MAIN = f"{UTILS}.plugins.modules.main"
@@ -143,3 +144,21 @@ def test_modules_see_nothing_of_what_the_controller_set_up(files: Files) -> None
 
     expected = {"handlers": [], "filters": True, "path": "/archive", "controller": False, "ansible": []}
     assert in_a_fork(act) == repr(expected)
+
+
+@pytest.mark.skipif(not versions.TAGGED, reason="ansible-core 2.18 names no module that deprecates something")
+def test_what_deprecates_something_has_the_name_that_its_place_in_the_archive_gives_it() -> None:
+    names = {"ansible.legacy.own": "own", "ansible.modules.uri": "uri", "ansible.module_utils.shared": "shared"}
+    entries = {
+        name: Entry(f"/project/{file}.py", b"", is_package=False, source=None, is_builtin=False)
+        for name, file in names.items()
+    }
+    of_collection = "/x/ansible_collections/own/utils/plugins/modules/main.py"
+
+    def act() -> object:
+        deprecator = importlib.import_module("ansible.module_utils._internal._deprecator")
+        module_namespace._name_files(deprecator, entries)
+        paths = [*(entry.path for entry in entries.values()), of_collection]
+        return [deprecator._path_as_plugininfo(path).resolved_name for path in paths]
+
+    assert seen(act) == ["ansible.legacy.own", "ansible.builtin.uri", "ansible.builtin", "own.utils.main"]

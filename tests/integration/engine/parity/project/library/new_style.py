@@ -47,6 +47,7 @@ def main():
     if module.params["text"] == "warn":
         module.warn("be warned")
         module.deprecate("old things", version="9.9", collection_name="x.y")
+        module.deprecate("older things", version="9.8")
         module.debug("debugging")
         module.log("logging")
     rc, out, err = module.run_command(["sh", "-c", "echo out; echo err >&2; exit 3"], environ_update={"X": "y"})
