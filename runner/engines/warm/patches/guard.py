@@ -241,7 +241,8 @@ class _KnownPlugins:
 
     def check(self, name: str) -> bool:
         """Return True if this is the name of a safe plugin. Otherwise require a fork."""
-        collection, _, short = name.removeprefix("ansible.legacy.").rpartition(".")
+        name = name.removeprefix("ansible.legacy.")  # with it, Ansible searches the project too
+        collection, _, short = name.rpartition(".")
         known = not collection or collection in safe.COLLECTIONS
         if known and short not in safe.FILTERS_TO_FORK and name not in self.names_of_project():
             return True

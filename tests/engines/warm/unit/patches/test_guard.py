@@ -149,8 +149,9 @@ def test_filters_of_the_project_need_a_fork_also_where_they_bear_a_known_name(tm
     text = "class FilterModule:\n    def filters(self):\n        return {'b64encode': str, 'shout': str}\n"
     (tmp_path / "own.py").write_text(text, encoding="utf-8")
 
-    assert checked("shout", tmp_path) == "NeedsFork('plugin')"
-    assert checked("b64encode", tmp_path) == "NeedsFork('plugin')"
+    for name in ("shout", "b64encode", "ansible.legacy.shout", "ansible.legacy.b64encode"):
+        assert checked(name, tmp_path) == "NeedsFork('plugin')"
+    assert checked("ansible.builtin.b64encode", tmp_path) == "'ansible.builtin.b64encode'"
     assert checked("b64decode", tmp_path) == "'ansible.builtin.b64decode'"
 
 
