@@ -31,6 +31,7 @@ from runner.core.reconcile.attempt import Attempt, WatchScope
 from runner.core.reconcile.decisions import Done, RequeueAfter
 from runner.core.reconcile.hooks import Addition, FinishedRun, Hooks, Skip
 from runner.core.reconcile.run_access import OWNED_AT_END
+from runner.core.status.conditions import find
 from runner.features.unchanged.requests import READ_SET, UNSERVED, ReadSet
 from runner.values.digests import digest_of, digest_of_answer
 from runner.values.errors import ApiError, ApiUnavailableError, ForbiddenError, KindNotFoundError, NotFoundError
@@ -236,10 +237,11 @@ class RunSkipper(Hooks):
         last = LastRun.of(obj)
         if last is None:
             return UnchangedCheck("no successful run is on record")
-        if any(
-            condition.get("type") == "Failure" and condition.get("status") == "True" for condition in conditions_of(obj)
-        ):
+        conditions = conditions_of(obj)
+        if (find(conditions, "Failure") or {}).get("status") == "True":
             return UnchangedCheck("the last run failed")
+        if (find(conditions, "Successful") or {}).get("reason") == "Running":  # also of an operator that was killed
+            return UnchangedCheck("the last run did not finish")
         why = last.outdated(await self.basis(obj), now) or await self._changed_reads(obj, last)
         return UnchangedCheck(why, last.due)
 

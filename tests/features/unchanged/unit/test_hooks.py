@@ -125,6 +125,9 @@ CHANGES: dict[str, Callable[[Cluster], object]] = {
     "an object that was read": lambda cluster: cluster.objects.update({PATH: {**SETTINGS, "data": {"a": "2"}}}),
     "an object that is gone": lambda cluster: cluster.objects.pop(PATH),
     "a failure": lambda cluster: cluster.obj.update(status={"conditions": [{"type": "Failure", "status": "True"}]}),
+    "a run that was interrupted": lambda cluster: cluster.obj.update(
+        status={"conditions": [{"type": "Successful", "status": "False", "reason": "Running"}]}
+    ),
     "a copy of the object": lambda cluster: cluster.obj["metadata"].update(uid="of a copy"),
 }
 
