@@ -118,12 +118,14 @@ def cause_of(obj: Object) -> str:
 def _out(obj: Object, failure: Condition, mode: RunMode) -> str:
     """Return why no rollout runs an object; empty if one does."""
     effective_mode = strictest(mode_of(mode_requested(obj)) or mode, mode)
+    working = find(conditions_of(obj), kstatus.RECONCILING) or {}
+    is_retried = working.get("status") == "True" and working.get("reason") in {kstatus.NOT_RUNNABLE, kstatus.STARTED}
     reasons = {
         "it is being deleted": is_deleting(obj),
         f"the annotation {ROLLOUT} holds it": annotations_of(obj).get(ROLLOUT) == "hold",
         "it is paused": is_paused(obj),
         "its mode is plan": effective_mode == "plan",
-        UNUSABLE: (failure.get("status"), failure.get("reason")) == ("True", "Unusable"),
+        UNUSABLE: (failure.get("status"), failure.get("reason")) == ("True", "Unusable") and not is_retried,
     }
     return next((why for why, holds in reasons.items() if holds), "")
 

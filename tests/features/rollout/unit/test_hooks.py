@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from runner.core.engine.job import Outcome, RunResult, UnrecordedRun
+from runner.core.engine.job import Job, Outcome, RunResult, UnrecordedRun
 from runner.core.kube.watch_health import Unknown
 from runner.core.queue import reasons
 from runner.core.reconcile.attempt import Attempt
@@ -17,7 +17,7 @@ from runner.features.rollout.feature import ROLLOUT
 from runner.features.rollout.fields import ROLLOUT_POLICY, RolloutPolicy, Step
 from runner.features.rollout.hooks import Rollout
 from runner.features.rollout.state import RolloutStore, State
-from runner.values.errors import ApiUnavailableError, ConflictError, ForbiddenError
+from runner.values.errors import ApiUnavailableError, ConflictError, EngineError, ForbiddenError
 from runner.values.objects import RUN_REQUESTED, ObjectKey, ObjectRef
 from runner.values.slots import EMPTY
 from tests.kit.watch_values import watch_value
@@ -79,10 +79,12 @@ class Content:
 class World:
     """A controller with four objects that ran the old content."""
 
-    def __init__(self, policy: RolloutPolicy = POLICY, workers: int = 2, **options: Any) -> None:
+    def __init__(
+        self, policy: RolloutPolicy = POLICY, workers: int = 2, *, health: bool = False, **options: Any
+    ) -> None:
         self.store, self.content = Store(), Content()
         watch = watch_value(more=EMPTY.having(ROLLOUT_POLICY, policy), **options)
-        self.bed = Bed(watch, workers=workers)
+        self.bed = Bed(watch, workers=workers, health=health)
         self.rollout = Rollout(
             self.bed.scope, policy, self.store, cast("Any", self.content), self.bed.controller.queue.add
         )
@@ -358,6 +360,22 @@ async def test_an_object_that_is_corrected_while_it_waits_runs_later() -> None:
     world.bed.server.edit("o0", annotations={})
     await world.work(60)
     assert world.ran[-1] == "o0"
+
+
+async def test_an_object_whose_run_cannot_be_started_ends_no_step_until_it_has_run() -> None:
+    world = World(health=True)
+    run, attempts = world.bed.engine.run, []
+
+    async def started(job: Job, *sinks: Any) -> RunResult:
+        attempts.append(job.key.name)
+        if len(attempts) < 4:
+            raise EngineError("the pod of the run cannot be created: exceeded quota")
+        return await run(job, *sinks)
+
+    cast("Any", world.bed.engine).run = started
+    await world.work(60)
+    assert attempts == ["o0"] * 4 + ["o1", "o2", "o3"]
+    assert world.store.stored.ended
 
 
 async def test_up_to_date_objects_cost_no_request_of_the_state() -> None:
