@@ -49,8 +49,11 @@ def generate(watches: Iterable[Watch], folder: Path) -> list[Generated]:
         path, text = find_crd(folder, watch.gvk)
         known = generated.get(path, Generated(path, text, text, ()))
         maker = SchemaMaker(watch.snake_case_parameters)
-        schema = schema_of(watch, maker)
-        after = replace_spec(known.after, watch.gvk.version, schema, str(path))
+        schema, after = schema_of(watch, maker), known.after
+        if schema == _ANY_SPEC and spec_of(folder, watch.gvk).get("properties"):
+            maker.problems.append(f"the schema of {watch.gvk} is kept, because no argument specs describe it")
+        else:
+            after = replace_spec(after, watch.gvk.version, schema, str(path))
         generated[path] = replace(known, after=after, problems=(*known.problems, *maker.problems))
     return list(generated.values())
 

@@ -100,6 +100,17 @@ def test_a_role_without_argument_specs_takes_anything(typed: Type) -> None:
     assert spec_of()["x-kubernetes-preserve-unknown-fields"] is True
 
 
+def test_a_schema_by_hand_is_kept_while_the_role_has_no_argument_specs(typed: Type) -> None:
+    specs(options={"size": {"type": "int"}})
+    assert typed("generate crds")[0] == 0
+    by_hand = CRD.read_text()
+    SPECS.unlink()
+    code, out, err = typed("generate crds")
+    assert (code, out) == (0, "1 CRD is up to date\n")
+    assert "Kind=Memcached is kept, because no argument specs describe it" in err
+    assert CRD.read_text() == by_hand
+
+
 def test_further_rules_come_from_a_file_of_the_role(typed: Type) -> None:
     rule = {"rule": "self.size < 10", "message": "at most nine"}
     (SPECS.parent / "crd_validations.yml").write_text(yaml.safe_dump([rule]))
