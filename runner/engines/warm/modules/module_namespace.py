@@ -259,7 +259,7 @@ def take(namespace: ModuleNamespace, payload: Payload, archive: str) -> None:
     sys.path.insert(0, archive)
     sys.meta_path.insert(0, Finder(entries, namespace.codes, {payload.name: archive}))
     if _DEPRECATOR in entries:
-        with contextlib.suppress(Exception):  # the module reports what it cannot import
+        with contextlib.suppress(ImportError):  # the module reports it
             _name_files(importlib.import_module(_DEPRECATOR), entries)
 
 
